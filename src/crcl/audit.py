@@ -1,0 +1,89 @@
+"""Audit of a run's training pairs: which are suspect."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError
+from crcl.metrics import Detection, detection
+
+THRESHOLD = 0.5
+"""Pairs believed in by less than this are suspects, unless another threshold is given."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All training pairs, worst first."""
+
+    rows: np.ndarray
+    """(N,) pair numbers, the least believed first"""
+    pairs: Pairs
+    correspondence: np.ndarray
+    """(N,) in the order of the pairs"""
+    similarity: np.ndarray
+    """(N,) in the order of the pairs"""
+    threshold: float
+
+    @property
+    def suspects(self) -> np.ndarray:
+        """Numbers of the suspect pairs, worst first."""
+        return self.rows[self.correspondence[self.rows] < self.threshold]
+
+    def detection(self) -> Detection | None:
+        """How right the suspicions are, where the truth is known."""
+        if self.pairs.truth is None:
+            return None
+        return detection(self.correspondence, self.pairs.truth, threshold=self.threshold)
+
+    def table(self) -> pa.Table:
+        """One row per pair, worst first."""
+        rows = self.rows
+        images = self.pairs.image_index[rows]
+        columns = {
+            "row": pa.array(rows),
+            "image": pa.array([str(self.pairs.image_ids[image]) for image in images], pa.string()),
+            "caption": pa.array([self.pairs.captions[row] for row in rows], pa.string()),
+            "correspondence": pa.array(self.correspondence[rows].astype(np.float32)),
+            "suspect": pa.array(self.correspondence[rows] < self.threshold),
+            "similarity": pa.array(self.similarity[rows].astype(np.float32)),
+        }
+        if self.pairs.truth is not None:
+            columns["truth"] = pa.array(self.pairs.truth[rows])
+        return pa.table(columns)
+
+
+def audit(pairs: Pairs, correspondence: np.ndarray, similarity: np.ndarray, *, threshold: float = THRESHOLD) -> Audit:
+    """Order the pairs by belief, then by similarity, worst first."""
+    if not 0 <= threshold <= 1:
+        raise InputError(f"the threshold must be between 0 and 1, got {threshold}")
+    if len(correspondence) != len(pairs):
+        raise InputError(f"{pairs.source}: {len(pairs)} pairs, but beliefs for {len(correspondence)}")
+    return Audit(np.lexsort((similarity, correspondence)), pairs, correspondence, similarity, threshold)
+
+
+def write(audit: Audit, path: str | Path) -> None:
+    """Write the table as CSV or Parquet, by the file's ending; whole or not at all."""
+    path = Path(path)
+    check_ending(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".csv":
+            pa.csv.write_csv(audit.table(), temporary)
+        else:
+            pa.parquet.write_table(audit.table(), temporary)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def check_ending(path: Path) -> None:
+    """Refuse, before long work, a file that could not be written."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise InputError(f"{path}: an audit is written as .csv or .parquet")

@@ -1,0 +1,412 @@
+"""Everything a training can be told: documented models, TOML presets and files, `key=value` settings.
+
+All that is wrong is reported at once, one line per key, with the nearest right key.
+"""
+
+import json
+import re
+import tomllib
+import types
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from crcl.errors import InputError, did_you_mean
+
+MatcherName = Literal["vse", "bow", "saf", "sgr"]
+MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary"]
+MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
+METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
+
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+# TOML and `key=value` have no null: an empty text takes an optional value back.
+OptionalText = Annotated[str | None, BeforeValidator(lambda value: None if value == "" else value)]
+
+
+class Section(BaseModel):
+    """Frozen, no unknown keys, no silent conversion ("3" is not 3); the text below a field documents it."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class DataConfig(Section):
+    """Which pairs, and how their words and features are read."""
+
+    path: str = ""
+    """Folder in the field's layout, or a table of images and captions."""
+    features: OptionalText = None
+    """Features file of a table (.npy)."""
+    ids: OptionalText = None
+    """File with the image id of each row of the features, one per line."""
+    vocab: OptionalText = None
+    """Vocabulary in the field's JSON; empty: built from the train and dev captions."""
+    min_count: Count = 4
+    """How often a word must be seen to enter a built vocabulary."""
+    max_words: Count = 128
+    """Longer captions are cut to so many words."""
+    standardize: bool = False
+    """Centre the features by the train mean per channel and divide them by one global deviation."""
+
+
+class NoiseConfig(Section):
+    """Mismatches put into the training pairs, to measure robustness."""
+
+    rate: Share = 0.0
+    """Share of the training pairs whose images are permuted."""
+    level: Literal["caption", "image"] = "caption"
+    """Permute the images of single captions, or of all captions of an image together."""
+    seed: Seed = 0
+    """Seed of the permutation."""
+    file: OptionalText = None
+    """Index file of the field (.npy) to take the mismatches from instead of a rate."""
+
+    @field_validator("file")
+    @classmethod
+    def _file_or_rate(cls, file: str | None, info: ValidationInfo) -> str | None:
+        rate = info.data.get("rate", 0.0)
+        if file is not None and rate > 0:
+            raise ValueError(f"cannot go with noise.rate = {rate}: the file says already which pairs are mismatched")
+        return file
+
+
+class MatcherConfig(Section):
+    """The network that turns images and texts into similarities."""
+
+    name: MatcherName = "vse"
+    """Kind of matcher."""
+    embedding: Count = 1024
+    """Size D of the shared embedding."""
+    word: Count = 300
+    """Size of a word vector."""
+    similarity: Count = 256
+    """Size of a similarity vector (saf and sgr)."""
+
+
+class LossConfig(Section):
+    """Parameters of the losses; each method reads its own."""
+
+    tau: Positive = 0.05
+    """Temperature τ of the matching probabilities (Eq. 3); 0.03 to 0.07 is sensible."""
+    scale: NotNegative = 5.0
+    """Scale λ of the active complementary loss (Eq. 8)."""
+    margin: NotNegative = 0.2
+    """Margin of the triplet losses (Eq. 2)."""
+    kind: Literal["log", "tan", "abs", "exp", "gce"] = "tan"
+    """Member of the complementary family (method complementary)."""
+    q: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Exponent of the member gce."""
+
+
+class LedgerConfig(Section):
+    """Self-refining correction of the correspondences (method crcl)."""
+
+    momentum: ShareBelowOne = 0.8
+    """Momentum β: weight of the old belief (Eq. 11)."""
+    threshold: ShareBelowOne = 0.1
+    """Threshold ε: a belief below it counts as 0 in the loss (Eq. 12)."""
+    freeze_epochs: Annotated[int, Field(ge=0)] = 2
+    """First epochs e_f of each piece in which the beliefs stay as they are."""
+    correction: Literal["paper", "official", "none"] = "paper"
+    """Eq. 10-12 to the letter, as the authors' code does it, or no memory (the current probability)."""
+    probability: Literal["train", "eval"] = "train"
+    """Take matching probabilities from the training steps, or from a pass in eval mode after each epoch."""
+
+
+class TrainConfig(Section):
+    """Schedule, optimizer and machine."""
+
+    pieces: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)] = (7, 7, 7, 32)
+    """Epochs of each piece, frozen ones included; methods other than crcl train the last piece only."""
+    lr: Positive = 5e-4
+    """Learning rate at the start of a piece."""
+    lr_update: Count = 15
+    """The learning rate decays after each so many epochs of the last piece."""
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Factor of that decay."""
+    weight_decay: NotNegative = 0.01
+    """Weight decay of AdamW."""
+    batch_size: Annotated[int, Field(ge=2)] = 128
+    """Pairs per step; the others of the batch are a pair's negatives."""
+    clip: NotNegative = 2.0
+    """Largest norm of the gradient of all parameters; 0: not clipped."""
+    seed: Seed = 0
+    """Seed of weights, batches and augmentation."""
+    workers: Annotated[int, Field(ge=0)] = 0
+    """Processes that prepare batches; 0: the training process itself."""
+    augment: bool = True
+    """Drop and replace words, drop regions, in training only."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Number type of the matcher's products; losses are always float32."""
+    save_minutes: NotNegative = 10.0
+    """Minutes between saves within an epoch, beside the save after each epoch."""
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, device: str) -> str:
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", device):
+            raise ValueError(f"must be auto, cpu, cuda, cuda:N or mps, got {device!r}")
+        return device
+
+
+class Config(Section):
+    """A whole training."""
+
+    method: MethodName = "crcl"
+    """How the matcher is trained: crcl, or one plain loss for comparison."""
+    data: DataConfig = DataConfig()
+    """Which pairs."""
+    noise: NoiseConfig = NoiseConfig()
+    """Mismatches put in."""
+    matcher: MatcherConfig = MatcherConfig()
+    """The network."""
+    loss: LossConfig = LossConfig()
+    """Parameters of the losses."""
+    ledger: LedgerConfig = LedgerConfig()
+    """Correction of the correspondences."""
+    train: TrainConfig = TrainConfig()
+    """Schedule, optimizer and machine."""
+
+    def schedule_pieces(self) -> tuple[int, ...]:
+        """Epochs of each piece that is trained: all of them for crcl, the last one otherwise."""
+        return self.train.pieces if self.method == "crcl" else self.train.pieces[-1:]
+
+
+class Key(NamedTuple):
+    """One key for a listing; `default` is as it would be written after `=`."""
+
+    key: str
+    type: str
+    default: str
+    description: str
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "data": DataConfig,
+    "noise": NoiseConfig,
+    "matcher": MatcherConfig,
+    "loss": LossConfig,
+    "ledger": LedgerConfig,
+    "train": TrainConfig,
+}
+KEYS = {
+    "method": Config.model_fields["method"],
+    **{f"{section}.{leaf}": field for section, model in SECTIONS.items() for leaf, field in model.model_fields.items()},
+}
+# The paper's symbols and the field's habits, for those who type them.
+OTHER_NAMES = {
+    "beta": ["ledger.momentum"],
+    "epsilon": ["ledger.threshold"],
+    "e_f": ["ledger.freeze_epochs"],
+    "lambda": ["loss.scale"],
+    "temperature": ["loss.tau"],
+    "epochs": ["train.pieces"],
+}
+MESSAGES = {
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "must be a finite number",
+    "too_short": "must have at least one entry",
+}
+
+
+def load(
+    *,
+    preset: str | None = None,
+    file: str | Path | None = None,
+    settings: Sequence[str] = (),
+    base: Mapping[str, Any] | None = None,
+) -> Config:
+    """Defaults < `preset` < TOML `file` < `base` (nested or dotted keys) < `key=value` settings, all errors at once."""
+    errors: list[str] = []
+    values: dict[str, tuple[Any, str]] = {}  # dotted key: value, and the file to name in messages
+    if preset is not None:
+        values |= _named(_read_preset(preset, errors), source=f"preset {preset}", errors=errors)
+    if file is not None:
+        values |= _named(_read_file(Path(file), errors), source=str(file), errors=errors)
+    if base is not None:
+        values |= _named(base, source="", errors=errors)
+    for setting in [settings] if isinstance(settings, str) else settings:
+        values |= _named(_read_setting(setting, errors), source="", errors=errors)
+    return _build(values, errors)
+
+
+def from_dict(values: Any, *, source: str = "") -> Config:
+    """The config that `to_dict` wrote; errors name `source`, the file it was read from."""
+    errors: list[str] = []
+    if not isinstance(values, Mapping):
+        raise InputError(f"{source + ': ' if source else ''}must be an object of sections, got {_show(values)}")
+    return _build(_named(values, source=source, errors=errors), errors)
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Plain JSON values, every key written out."""
+    return config.model_dump(mode="json")
+
+
+def presets() -> list[str]:
+    """Names of the shipped presets, sorted."""
+    folder = resources.files("crcl") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def describe_keys() -> list[Key]:
+    """Every key with its type, default and meaning, for a listing."""
+    rows = []
+    for key, field in KEYS.items():
+        default = field.default
+        text = default if isinstance(default, str) else "" if default is None else json.dumps(default)
+        rows.append(Key(key, _type_name(field.annotation), text, field.description or ""))
+    return rows
+
+
+def _read_preset(name: str, errors: list[str]) -> dict[str, Any]:
+    if name not in presets():
+        errors.append(f"unknown preset '{name}'{did_you_mean(name, presets())}; there are {', '.join(presets())}")
+        return {}
+    return tomllib.loads((resources.files("crcl") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _read_file(path: Path, errors: list[str]) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        errors.append(f"{path}: no such file")
+    except OSError as error:
+        errors.append(f"{path}: cannot be read: {error.strerror}")
+    except UnicodeDecodeError as error:
+        errors.append(f"{path}: not UTF-8 at byte {error.start}")
+    except tomllib.TOMLDecodeError as error:  # its message ends with line and column
+        errors.append(f"{path}: not valid TOML: {error}")
+    return {}
+
+
+def _read_setting(setting: str, errors: list[str]) -> dict[str, Any]:
+    """`key=value` with a TOML value, or a bare text where the key takes text or TOML does not know it."""
+    key, equals, text = (part.strip() for part in setting.partition("="))
+    if not (key and equals):
+        errors.append(f"{setting!r}: must be key=value, as in loss.tau=0.03")
+        return {}
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+        value = parsed["value"] if len(parsed) == 1 else text
+    except tomllib.TOMLDecodeError:
+        # TOML has no `.5`; shells are full of it
+        value = float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE) else text
+    takes_text = key in KEYS and (_type_name(KEYS[key].annotation) == "text" or _choices(KEYS[key].annotation))
+    return {key: text if takes_text and not isinstance(value, str) else value}
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys; an empty table stays as a value, so that a misspelt empty section is noticed."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            flat |= _flatten(value, f"{key}.")
+        else:
+            flat[key] = value
+    return flat
+
+
+def _named(values: Mapping[str, Any], *, source: str, errors: list[str]) -> dict[str, tuple[Any, str]]:
+    """The values of known keys; what is unknown goes to the errors."""
+    known = {}
+    for key, value in _flatten(values).items():
+        where = f"{source}: " if source else ""
+        if key in KEYS:
+            known[key] = (value, source)
+        elif key not in SECTIONS:
+            errors.append(f"{where}{key}: unknown key{_nearest(key)}")
+        elif value != {}:
+            leaves = ", ".join(f"{key}.{leaf}" for leaf in SECTIONS[key].model_fields)
+            errors.append(f"{where}{key}: is a section, not a value, got {_show(value)}; its keys are {leaves}")
+    return known
+
+
+def _nearest(key: str) -> str:
+    """The right key for a wrong one: the same last name elsewhere, else the nearest in its section, else anywhere."""
+    section, _, leaf = key.rpartition(".")
+    if same := [known for known in KEYS if leaf in (known, known.rpartition(".")[2])] or OTHER_NAMES.get(leaf):
+        return f" (did you mean {' or '.join(repr(known) for known in same)}?)"
+    if section in SECTIONS and (near := did_you_mean(leaf, SECTIONS[section].model_fields)):
+        return near.replace("'", f"'{section}.", 1)
+    leaves = {known.rpartition(".")[2]: known for known in KEYS}
+    if not section and (near := did_you_mean(leaf, [*leaves, *SECTIONS])):
+        word = near.split("'")[1]
+        return near.replace(word, leaves.get(word, word))
+    return did_you_mean(key, KEYS)
+
+
+def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
+    """The config of known dotted keys, or one InputError with `errors` and every wrong value."""
+    nested: dict[str, Any] = {}
+    for key, (value, _) in values.items():
+        section, _, leaf = key.rpartition(".")
+        (nested.setdefault(section, {}) if section else nested)[leaf] = value
+    wrong: list[str] = []
+    try:
+        config = Config.model_validate(nested)
+    except ValidationError as error:
+        # a list whose entries are all wrong is "too short" as well: say it of empty ones only
+        found = [details for details in error.errors() if details["type"] != "too_short" or not details["input"]]
+        wrong = [_wrong_value(details, values) for details in found]
+    if errors or wrong:
+        raise InputError("\n".join([*errors, *wrong]))
+    return config
+
+
+def _wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> str:
+    """`file: train.lr: must be greater than 0, got -1` of one pydantic error."""
+    key = ".".join(part for part in details["loc"] if isinstance(part, str))
+    source = values[key][1]
+    where = f"{source}: {key}" if source else key
+    place = "".join(f"[{part}]" for part in details["loc"] if isinstance(part, int))
+    kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    if kind == "value_error":
+        return f"{where}{place}: {context['error']}"
+    choices = _choices(KEYS[key].annotation)
+    if choices:
+        near = did_you_mean(given, choices) if isinstance(given, str) else ""
+        return f"{where}: must be one of {', '.join(choices)}, got {_show(given)}{near}"
+    if kind in MESSAGES:
+        bounds = {name: int(bound) if isinstance(bound, float) else bound for name, bound in context.items()}
+        return f"{where}{place}: {MESSAGES[kind].format(**bounds)}, got {_show(given)}"
+    expected = "whole number" if place else _type_name(KEYS[key].annotation)
+    article = "" if expected in ("text", "true or false") else "a "
+    return f"{where}{place}: must be {article}{expected}, got {_show(given)}"
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def _type_name(annotation: Any) -> str:
+    """What a user should write: text, number, whole number, ... or the choices."""
+    if choices := _choices(annotation):
+        return " | ".join(choices)
+    if get_origin(annotation) is tuple:
+        return "list of whole numbers"
+    if get_origin(annotation) in (Union, types.UnionType):
+        return _type_name(next(part for part in get_args(annotation) if part is not type(None)))
+    names: dict[Any, str] = {str: "text", bool: "true or false", int: "whole number", float: "number"}
+    return names[annotation]
+
+
+def _show(value: Any) -> str:
+    """A given value as in TOML, shortened."""
+    text = str(value).lower() if isinstance(value, bool) else "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

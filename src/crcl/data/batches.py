@@ -1,0 +1,221 @@
+"""Batches: shuffled by seed and epoch, augmented, padded with masks.
+
+Everything random in a batch comes from (seed, epoch, stream, batch number) alone, so the batches are the same whatever
+the number of workers, and a training that was interrupted goes on in the middle of an epoch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from crcl.data.pairs import Pairs
+from crcl.data.vocab import PAD, Tokens
+
+# Size augmentation (VSE∞): of all words a tenth is masked, a fiftieth replaced, a twelfth or so dropped.
+_MASKED, _REPLACED, _DROPPED = 0.10, 0.12, 0.20
+_REGION_DROPPED = 0.2
+_BLANK = 1e-10  # what a dropped region becomes where the slot has to stay
+
+
+@dataclass(frozen=True)
+class Batch:
+    """K pairs, ready for a matcher."""
+
+    pairs: Tensor
+    """(K,) int64, the pairs' numbers."""
+    regions: Tensor
+    """(K, R, F) float32, real regions first, 0 behind them."""
+    region_mask: Tensor
+    """(K, R) bool."""
+    tokens: Tensor
+    """(K, W) int64, padded with 0."""
+    lengths: Tensor
+    """(K,) int64, the number of real tokens."""
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on another device."""
+        if device.type == "cpu":
+            return self
+        moved = {name: value.to(device, non_blocking=True) for name, value in vars(self).items()}
+        return Batch(**moved)
+
+    def pin_memory(self) -> "Batch":
+        """Called by the data loader, for quick copies to a GPU."""
+        return Batch(**{name: value.pin_memory() for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Standardize:
+    """Centring and scaling of features: each channel's mean over train, one deviation for all."""
+
+    mean: np.ndarray
+    """(F,) float32"""
+    deviation: float
+
+    @classmethod
+    def measure(cls, pairs: Pairs, *, block: int = 512) -> Self:
+        """Statistics of all images of these pairs, read block by block."""
+        size = pairs.features.shape[2]
+        total, squares, count = np.zeros(size), 0.0, 0
+        for start in range(0, pairs.images, block):
+            rows = pairs.gather(np.arange(start, min(start + block, pairs.images))).reshape(-1, size).astype(np.float64)
+            total += rows.sum(0)
+            squares += float(np.square(rows).sum())
+            count += len(rows)
+        mean = total / count
+        variance = squares / (count * size) - float(np.square(mean).mean())
+        return cls(mean.astype(np.float32), max(float(np.sqrt(max(variance, 0.0))), 1e-6))
+
+    def __call__(self, regions: np.ndarray) -> np.ndarray:
+        """Centre and scale in place: the regions are a copy already."""
+        regions -= self.mean
+        regions /= np.float32(self.deviation)
+        return regions
+
+
+class Batches:
+    """The batches of a training, epoch by epoch."""
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        tokens: Tokens,
+        *,
+        vocabulary: int,
+        mask_token: int,
+        batch_size: int = 128,
+        seed: int = 0,
+        augment: bool = True,
+        dropped_regions: Literal["removed", "blanked"] = "removed",
+        standardize: Standardize | None = None,
+        workers: int = 0,
+        pin_memory: bool = False,
+    ) -> None:
+        self.pairs = pairs
+        self.tokens = tokens
+        self.vocabulary = vocabulary
+        self.mask_token = mask_token
+        self.batch_size = batch_size
+        self.seed = seed
+        self.augment = augment
+        self.dropped_regions = dropped_regions
+        self.standardize = standardize
+        self.workers = workers
+        self.pin_memory = pin_memory
+
+    def __len__(self) -> int:
+        """Batches of an epoch over all pairs."""
+        return self.count(len(self.pairs))
+
+    def count(self, pairs: int) -> int:
+        """Batches of an epoch over so many pairs: the last incomplete one is kept unless it holds a single pair."""
+        full, rest = divmod(pairs, self.batch_size)
+        return full + (rest > 1)
+
+    def epoch(
+        self,
+        epoch: int,
+        *,
+        start: int = 0,
+        among: np.ndarray | None = None,
+        stream: int = 0,
+        augment: bool | None = None,
+    ) -> Iterator[Batch]:
+        """The batches of an epoch from number `start` on, over all pairs or `among` some; streams differ in order."""
+        plan = _Epoch(self, epoch, among, stream, self.augment if augment is None else augment)
+        numbers = range(start, len(plan))
+        if not self.workers:
+            return (plan[number] for number in numbers)
+        loader = DataLoader(
+            plan,
+            batch_size=None,
+            sampler=numbers,
+            num_workers=self.workers,
+            pin_memory=self.pin_memory,
+            generator=torch.Generator().manual_seed(0),  # the loader draws a seed; ours come from the plan
+        )
+        return iter(loader)
+
+    def make(self, numbers: np.ndarray, rng: np.random.Generator | None) -> Batch:
+        """One batch of these pairs; augmented where a random generator is given."""
+        regions = self.pairs.gather(self.pairs.image_index[numbers])
+        if self.standardize is not None:
+            regions = self.standardize(regions)
+        mask = np.ones(regions.shape[:2], dtype=bool)
+        tokens, real = pad(self.tokens, numbers)
+        if rng is not None:
+            tokens, real = self._augment_words(tokens, real, rng)
+            regions, mask = self._augment_regions(regions, rng)
+        return Batch(
+            torch.from_numpy(np.asarray(numbers, dtype=np.int64)),
+            torch.from_numpy(regions),
+            torch.from_numpy(mask),
+            torch.from_numpy(tokens),
+            torch.from_numpy(real.sum(1)),
+        )
+
+    def _augment_words(
+        self, tokens: np.ndarray, real: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        u = rng.random(tokens.shape)
+        random_words = rng.integers(0, self.vocabulary, tokens.shape)
+        tokens = np.where(u < _MASKED, self.mask_token, np.where(u < _REPLACED, random_words, tokens))
+        keep = real & ~((u >= _REPLACED) & (u < _DROPPED))
+        keep[~keep.any(1), 0] = True  # never an empty caption
+        order, real = _keep_first(keep)
+        return np.where(real, np.take_along_axis(tokens, order, 1), PAD), real
+
+    def _augment_regions(self, regions: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        keep = rng.random(regions.shape[:2]) > _REGION_DROPPED
+        keep[~keep.any(1), 0] = True
+        if self.dropped_regions == "blanked":
+            regions[~keep] = _BLANK
+            return regions, np.ones_like(keep)
+        order, real = _keep_first(keep)
+        regions = np.take_along_axis(regions, order[..., None], 1)
+        regions[~real] = 0
+        return regions, real
+
+
+class _Epoch(Dataset[Batch]):
+    """One epoch's plan, which a worker process can carry out in parts."""
+
+    def __init__(self, batches: Batches, epoch: int, among: np.ndarray | None, stream: int, augment: bool) -> None:
+        self.batches = batches
+        self.key = (batches.seed, epoch, stream)
+        self.augment = augment
+        shuffled = np.random.default_rng([*self.key, 0])
+        self.order = shuffled.permutation(len(batches.pairs) if among is None else among)
+
+    def __len__(self) -> int:
+        return self.batches.count(len(self.order))
+
+    def __getitem__(self, number: int) -> Batch:
+        size = self.batches.batch_size
+        rng = np.random.default_rng([*self.key, 1 + number]) if self.augment else None
+        return self.batches.make(self.order[number * size : (number + 1) * size], rng)
+
+
+def pad(tokens: Tokens, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Some captions' token ids side by side, `(K, W)` int64 padded with 0, and which are real `(K, W)`."""
+    starts, ends = tokens.offsets[numbers], tokens.offsets[np.asarray(numbers) + 1]
+    positions = np.arange((ends - starts).max())
+    real = positions < (ends - starts)[:, None]
+    places = np.minimum(starts[:, None] + positions, len(tokens.flat) - 1)
+    return np.where(real, tokens.flat[places], PAD).astype(np.int64), real
+
+
+def _keep_first(keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An order that brings the kept entries of each row to its front, cut to the longest row, and which are kept."""
+    counts = keep.sum(1)
+    longest = int(counts.max())
+    order = np.argsort(~keep, axis=1, kind="stable")[:, :longest]
+    return order, np.arange(longest) < counts[:, None]

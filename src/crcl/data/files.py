@@ -1,0 +1,115 @@
+"""Reading text and arrays from files, with errors that name the file, the place and what was expected."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from crcl.errors import InputError, did_you_mean
+
+SHOWN = 10
+
+
+def refuse(problems: Sequence[str]) -> None:
+    """Raise all problems of a file at once, the first ten written out; nothing happens where there are none."""
+    if problems:
+        more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+        raise InputError("\n".join([*problems[:SHOWN], *more]))
+
+
+def require(path: Path, *, purpose: str = "") -> Path:
+    """The path, if a file is there; else an error that says what is near."""
+    if path.is_file():
+        return path
+    wanted = f", expected {purpose}" if purpose else ""
+    if path.is_dir():
+        raise InputError(f"{path}: a folder, not a file{wanted}")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: not found, there is no folder {path.parent}{wanted}")
+    names = sorted(file.name for file in path.parent.iterdir())
+    near = did_you_mean(path.name, names)
+    there = "" if near else f"; {path.parent} holds {', '.join(names[:SHOWN]) or 'nothing'}"
+    raise InputError(f"{path}: not found{near}{wanted}{there}")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file."""
+    try:
+        return require(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file, cut at line feeds only; every undecodable line is named."""
+    raw = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    rows = raw.removesuffix(b"\n").split(b"\n") if raw else []
+    try:
+        return [row.decode("utf-8").removesuffix("\r") for row in rows]
+    except UnicodeDecodeError:
+        refuse(undecodable(path, rows))
+        raise
+
+
+def read_ids(path: Path) -> list[str]:
+    """Names of images, one on each line."""
+    return [line.strip() for line in read_lines(path)]
+
+
+def refuse_duplicates(path: Path, names: Sequence[str]) -> None:
+    """Refuse ids that name two images, and empty ones."""
+    counts = Counter(names)
+    if len(counts) < len(names):
+        twice = [f"'{name}' ({count} times)" for name, count in counts.items() if count > 1]
+        more = f" and {len(twice) - SHOWN} more" if len(twice) > SHOWN else ""
+        raise InputError(f"{path}: an id names one image, these name several: {', '.join(twice[:SHOWN])}{more}")
+    if "" in counts:
+        raise InputError(f"{path}:{names.index('') + 1}: empty id; each line names one image")
+
+
+def undecodable(path: Path, rows: Sequence[bytes]) -> list[str]:
+    """One message for each line that is not UTF-8."""
+    problems = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            row.decode("utf-8")
+        except UnicodeDecodeError as error:
+            problems.append(
+                f"{path}:{number}: not UTF-8 (byte 0x{row[error.start]:02x} at position {error.start + 1}); "
+                "save the file as UTF-8"
+            )
+    return problems
+
+
+def open_array(path: Path, *, purpose: str) -> np.ndarray:
+    """A read-only memory map of a `.npy` file; objects are never unpickled."""
+    require(path, purpose=purpose)
+    try:
+        with path.open("rb") as stream:
+            version = np.lib.format.read_magic(stream)
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = header(stream)
+        if dtype.hasobject:
+            raise InputError(f"{path}: holds Python objects, which are not loaded; expected {purpose}")
+        if 0 in shape:
+            raise InputError(f"{path}: empty, shape {shape}; expected {purpose}")
+        return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except InputError:
+        raise
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(f"{path}: not a whole .npy file ({error}); expected {purpose}") from error
+
+
+def open_features(path: Path) -> np.ndarray:
+    """A memory map of features, (rows, R, F); a row of global vectors (rows, F) is one region each."""
+    features = open_array(path, purpose="float16 or float32 features of shape (images, regions, size)")
+    if features.dtype.kind != "f" or features.dtype.itemsize not in (2, 4):
+        raise InputError(f"{path}: features are {features.dtype}, expected float16 or float32")
+    if features.ndim == 2:
+        return features[:, None, :]
+    if features.ndim != 3:
+        raise InputError(
+            f"{path}: features have shape {features.shape}, expected (images, regions, size) or (images, size)"
+        )
+    return features

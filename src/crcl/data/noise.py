@@ -1,0 +1,84 @@
+"""Seeded mismatches by the field's two protocols, and the field's index files."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from crcl.data.files import SHOWN, open_array
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError, did_you_mean
+
+LEVELS = ("caption", "image")
+
+
+def mismatch(
+    image_index: np.ndarray,
+    rate: float,
+    seed: int,
+    *,
+    level: Literal["caption", "image"] = "caption",
+    images: int | None = None,
+) -> np.ndarray:
+    """Permute images among a random share of the captions or of the images (Definition 1).
+
+    `level="caption"`: (N,), the image shown with caption i, permuted among int(rate * N) captions.
+    `level="image"`: (M,), the image shown with all captions of image m, permuted among int(rate * M) images.
+    Fixed points of the permutation stay, as in the field's files. M is `images`, or else the highest row plus one.
+    """
+    if not 0 <= rate <= 1:
+        raise InputError(f"noise rate is {rate}, expected a number from 0 to 1 (0.4 mismatches 40 % of the pairs)")
+    if level not in LEVELS:
+        raise InputError(f"unknown noise level '{level}'{did_you_mean(level, LEVELS)}; there are {', '.join(LEVELS)}")
+    if seed < 0:
+        raise InputError(f"noise seed is {seed}, expected a whole number from 0 on")
+    captioned = np.asarray(image_index, dtype=np.int64)
+    if level == "caption":
+        index = captioned.copy()
+    else:
+        index = np.arange(images if images is not None else captioned.max(initial=-1) + 1, dtype=np.int64)
+    generator = np.random.default_rng(seed)
+    chosen = generator.permutation(len(index))[: int(rate * len(index))]
+    index[chosen] = generator.permutation(index[chosen])
+    return index
+
+
+def apply(pairs: Pairs, index: np.ndarray) -> Pairs:
+    """Show the images of a noise index, one entry per caption or per image; truth is derived from both."""
+    index = _checked(np.asarray(index), name="noise index")
+    if pairs.truth is not None and not pairs.truth.all():
+        raise InputError("these pairs are mismatched already; apply a noise index to the pairs as they were read")
+    if len(index) not in (len(pairs), pairs.images):
+        raise InputError(
+            f"noise index has {len(index)} entries; {pairs.source or 'the data'} takes {len(pairs)} (one per caption) "
+            f"or {pairs.images} (one per image)"
+        )
+    outside = np.flatnonzero((index < 0) | (index >= pairs.images))
+    if len(outside):
+        where = ", ".join(f"entry {i} is {index[i]}" for i in outside[:SHOWN])
+        raise InputError(
+            f"noise index leaves the image rows 0 to {pairs.images - 1} at {len(outside)} places: {where}"
+            f"{', ...' if len(outside) > SHOWN else ''}"
+        )
+    return pairs.show(index if len(index) == len(pairs) else index[pairs.image_index])
+
+
+def read_index(path: str | Path) -> np.ndarray:
+    """Read the field's index file, (captions,) or (images,) int64."""
+    purpose = "whole numbers in one dimension, the image row for each caption or image"
+    return _checked(open_array(Path(path), purpose=purpose), name=str(path))
+
+
+def write_index(path: str | Path, index: np.ndarray) -> None:
+    """Write the field's index file, 1-D int64."""
+    checked = _checked(np.asarray(index), name="noise index")
+    with Path(path).open("wb") as stream:  # given a name, numpy would append .npy to it
+        np.save(stream, checked, allow_pickle=False)
+
+
+def _checked(index: np.ndarray, *, name: str) -> np.ndarray:
+    if index.ndim != 1:
+        raise InputError(f"{name}: shape {index.shape}, expected one dimension: an image row per caption or image")
+    if index.dtype.kind not in "iu":
+        raise InputError(f"{name}: {index.dtype} numbers, expected whole numbers (int64): rows of images")
+    return np.array(index, dtype=np.int64)

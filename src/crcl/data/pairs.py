@@ -1,0 +1,87 @@
+"""Pairs: captions, the image shown with each, and the images' features on disk."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crcl.errors import InputError
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """N pairs over M images; pair i is (image `image_index[i]`, caption i), and i is its name everywhere."""
+
+    captions: Sequence[str]
+    """N captions."""
+    image_index: np.ndarray
+    """(N,) int64, the image shown with caption i (after noise, if any)."""
+    features: np.ndarray
+    """(rows, R, F) float16 or float32, usually a read-only memory map; read it through `gather`."""
+    image_ids: Sequence[str]
+    """M names of images."""
+    truth: np.ndarray | None = None
+    """(N,) bool, whether pair i really matches; for measuring only."""
+    source: str = ""
+    """The features' file, for messages."""
+    feature_rows: np.ndarray | None = None
+    """(M,) int64, the stored row of image m; None where image m is row m."""
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not belong together."""
+        name = self.source or "pairs"
+        if self.features.ndim != 3:
+            raise InputError(f"{name}: features have shape {self.features.shape}, expected (images, regions, size)")
+        rows = len(self.features) if self.feature_rows is None else len(self.feature_rows)
+        if rows != self.images:
+            raise InputError(f"{name}: {rows} images have features, but {self.images} have ids")
+        if self.image_index.shape != (len(self.captions),):
+            raise InputError(
+                f"{name}: {len(self.captions)} captions need an image index of as many entries, "
+                f"not of shape {self.image_index.shape}"
+            )
+        if len(self.image_index) and not (self.image_index.min() >= 0 and self.image_index.max() < self.images):
+            raise InputError(f"{name}: the image index leaves the range 0 to {self.images - 1}")
+        if self.truth is not None and self.truth.shape != self.image_index.shape:
+            raise InputError(f"{name}: truth has shape {self.truth.shape}, the image index {self.image_index.shape}")
+
+    def __len__(self) -> int:
+        """N, the number of pairs."""
+        return len(self.captions)
+
+    @property
+    def images(self) -> int:
+        """M, the number of images."""
+        return len(self.image_ids)
+
+    def blind(self) -> "Pairs":
+        """The same pairs without truth: what training gets."""
+        return replace(self, truth=None)
+
+    def show(self, image_index: np.ndarray) -> "Pairs":
+        """The same captions with other images (N,); true where the image stays what it was."""
+        shown = np.asarray(image_index, dtype=np.int64)
+        if shown.shape != self.image_index.shape:
+            raise InputError(f"{len(self)} captions need as many images to show, not an array of shape {shown.shape}")
+        return replace(self, image_index=shown, truth=shown == self.image_index)
+
+    def gather(self, images: np.ndarray) -> np.ndarray:
+        """A fresh float32 copy of these images' features, (len(images), R, F); refuses NaN and infinity."""
+        rows = np.asarray(images) if self.feature_rows is None else self.feature_rows[images]
+        # indexing with an array copies, so nothing done to the result reaches the file
+        regions = np.asarray(self.features[rows]).astype(np.float32, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspicious = not np.isfinite(regions.sum())  # one quick pass; the sum may also overflow by itself
+        if suspicious:
+            self._refuse_non_finite(regions, rows, np.asarray(images))
+        return regions
+
+    def _refuse_non_finite(self, regions: np.ndarray, rows: np.ndarray, images: np.ndarray) -> None:
+        bad = np.flatnonzero(~np.isfinite(regions).all(axis=(1, 2)))
+        if len(bad):
+            named = [f"row {rows[i]} (image '{self.image_ids[images[i]]}')" for i in bad[:10]]
+            more = f" and {len(bad) - 10} more" if len(bad) > 10 else ""
+            raise InputError(
+                f"{self.source or 'features'}: NaN or infinity in {', '.join(named)}{more}; "
+                "compute these features again or leave the images out"
+            )

@@ -1,0 +1,199 @@
+"""A table of image names and captions (CSV, TSV, JSONL, Parquet) next to a features file with an ids file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+
+from crcl.data.files import (
+    SHOWN,
+    open_features,
+    read_bytes,
+    read_ids,
+    refuse,
+    refuse_duplicates,
+    require,
+    undecodable,
+)
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError, did_you_mean
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+HELD_OUT = 0.1
+_SEED = 0  # of the held-out images: the same table is always cut in the same way
+_SEARCHED = 10_000  # ids among which a near one is looked for; with more it would take minutes
+_REQUIRED = ("image", "caption")
+_COLUMNS = (*_REQUIRED, "split")
+
+
+def read(path: Path, split: str, *, features: str | Path | None, ids: str | Path | None) -> Pairs:
+    """Pairs of one split; its images are those that occur in it, in order of first appearance."""
+    table = _read_table(path)
+    chosen = _rows_of(path, table, split)
+    names, captions = (table[column].take(chosen).to_pylist() for column in _REQUIRED)
+    problems = []
+    for row, name, caption in zip(chosen, names, captions, strict=True):
+        empty = [column for column, value in (("image", name), ("caption", caption)) if not value]
+        problems += [f"{_place(path, row)}: empty {column}; each row needs an image and a caption" for column in empty]
+    refuse(problems)
+
+    stored, listed = _find_features(path, features, ids)
+    images, stored_rows = open_features(stored), _read_stored_rows(listed)
+    if len(images) != len(stored_rows):
+        raise InputError(
+            f"{listed}: {len(stored_rows)} ids, but {stored} has features of {len(images)} images; "
+            "expected one id on each line for each row of features"
+        )
+    missing = [(row, name) for row, name in zip(chosen, names, strict=True) if name not in stored_rows]
+    searched = list(stored_rows) if len(stored_rows) <= _SEARCHED else []
+    near = {name: did_you_mean(name, searched) for _, name in missing[:SHOWN]}
+    refuse(
+        [
+            f"{_place(path, row)}: image '{name}' has no features, it is not in {listed}{near.get(name, '')}"
+            for row, name in missing
+        ]
+    )
+    number = {name: image for image, name in enumerate(dict.fromkeys(names))}
+    return Pairs(
+        captions=captions,
+        image_index=np.array([number[name] for name in names], dtype=np.int64),
+        features=images,
+        image_ids=list(number),
+        source=str(stored),
+        feature_rows=np.array([stored_rows[name] for name in number], dtype=np.int64),
+    )
+
+
+def splits(path: Path) -> list[str]:
+    """The values of the column `split`, or train and dev where there is none."""
+    table = _read_table(path)
+    return table["split"].unique().to_pylist() if "split" in table.column_names else ["train", "dev"]
+
+
+def _rows_of(path: Path, table: pa.Table, split: str) -> np.ndarray:
+    """Rows of the table that belong to a split."""
+    if "split" in table.column_names:
+        of_row = table["split"].to_numpy()
+    else:
+        held_out = _held_out(path, table["image"].to_numpy())
+        of_row = np.where(held_out, "dev", "train")
+    chosen = np.flatnonzero(of_row == split)
+    if not len(chosen):
+        there = sorted(set(of_row))
+        raise InputError(f"{path}: no split '{split}'{did_you_mean(split, there)}; splits: {', '.join(there)}")
+    return chosen
+
+
+def _held_out(path: Path, images: np.ndarray) -> np.ndarray:
+    """(rows,) bool: the captions of a seeded tenth of the images."""
+    number = {name: image for image, name in enumerate(dict.fromkeys(images))}
+    if len(number) < 2:
+        raise InputError(
+            f"{path}: a single image, '{images[0]}', cannot be cut into train and dev; "
+            "add images or a column 'split' that says what each row is for"
+        )
+    chosen = np.zeros(len(number), dtype=bool)
+    chosen[np.random.default_rng(_SEED).permutation(len(number))[: max(1, round(HELD_OUT * len(number)))]] = True
+    return chosen[[number[name] for name in images]]
+
+
+def _place(path: Path, row: int | np.integer) -> str:
+    """A row of the table, counted from 1 without the header, for a message."""
+    return f"{path}:row {row + 1}"
+
+
+def _find_features(path: Path, features: str | Path | None, ids: str | Path | None) -> tuple[Path, Path]:
+    """The features file and its ids file: as given, or as found next to the table."""
+    folder = path.parent
+    default = folder / "features.npy", folder / f"{path.stem}_ims.npy"
+    stored = Path(features) if features is not None else _first(*default)
+    require(stored, purpose=f"the features of the table's images (there, in {default[1].name} or in a file given)")
+    named = stored.with_name(stored.name.removesuffix(".npy").removesuffix("_ims") + "_ids.txt")
+    own = [named, stored.with_name("ids.txt")]
+    listed = Path(ids) if ids is not None else _first(*(own if stored.name.endswith("_ims.npy") else own[::-1]))
+    return stored, require(listed, purpose=f"the image of each row of {stored.name}, one on each line")
+
+
+def _first(*paths: Path) -> Path:
+    """The first path that exists, or else the first."""
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _read_stored_rows(path: Path) -> dict[str, int]:
+    """Row of features by image id."""
+    names = read_ids(path)
+    refuse_duplicates(path, names)
+    return {name: row for row, name in enumerate(names)}
+
+
+def _read_table(path: Path) -> pa.Table:
+    """The columns image, caption and (if there) split, all as trimmed strings without nulls."""
+    require(path, purpose="a table with the columns image and caption")
+    try:
+        table = {".jsonl": _read_json, ".parquet": _read_parquet}.get(path.suffix, _read_csv)(path)
+        table.validate(full=True)  # undecodable text
+    except InputError:
+        raise
+    except (pa.ArrowException, ValueError, OSError) as error:
+        if path.suffix != ".parquet":
+            refuse(undecodable(path, read_bytes(path).split(b"\n")))
+        raise InputError(f"{path}: not a readable {path.suffix[1:]} table ({error})") from error
+    if not len(table):
+        raise InputError(f"{path}: no rows, expected one image and caption in each")
+    columns = {name: pc.utf8_trim_whitespace(pc.fill_null(table[name], "")) for name in table.column_names}
+    if "split" in columns:
+        unnamed = np.flatnonzero(columns["split"].to_numpy() == "")
+        refuse([f"{_place(path, row)}: empty split; name one in each row or leave the column out" for row in unnamed])
+    return pa.table(columns)
+
+
+def _used(path: Path, there: list[str]) -> list[str]:
+    """Those of the columns that are read; refuses a table that lacks one."""
+    missing = [column for column in _REQUIRED if column not in there]
+    refuse(
+        [
+            f"{path}: no column '{column}'{did_you_mean(column, there)}; columns: {', '.join(there)}"
+            for column in missing
+        ]
+    )
+    return [column for column in _COLUMNS if column in there]
+
+
+def _read_csv(path: Path) -> pa.Table:
+    parse = pyarrow.csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",", newlines_in_values=True)
+    with pyarrow.csv.open_csv(path, parse_options=parse) as reader:
+        used = _used(path, reader.schema.names)
+    convert = pyarrow.csv.ConvertOptions(include_columns=used, column_types={name: pa.string() for name in used})
+    return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+
+
+def _read_json(path: Path) -> pa.Table:
+    try:
+        table = _read_json_as(path, image=pa.string())
+    except pa.ArrowInvalid as error:
+        try:
+            table = _read_json_as(path, image=pa.int64())  # ids such as COCO's are numbers
+        except pa.ArrowInvalid:
+            raise error from None
+    with path.open("rb") as stream:
+        first = json.loads(next(line for line in stream if line.strip()))
+    absent = [name for name in table.column_names if table[name].null_count == len(table)]
+    used = _used(path, [name for name in dict.fromkeys([*first, *table.column_names]) if name not in absent])
+    return pa.table({name: table[name].cast(pa.string()) for name in used})
+
+
+def _read_json_as(path: Path, *, image: pa.DataType) -> pa.Table:
+    schema = pa.schema([("image", image), ("caption", pa.string()), ("split", pa.string())])
+    parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    return pyarrow.json.read_json(path, parse_options=parse)
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    used = _used(path, pyarrow.parquet.read_schema(path).names)
+    table = pyarrow.parquet.read_table(path, columns=used)
+    return pa.table({name: table[name].cast(pa.string()) for name in used})

@@ -1,0 +1,158 @@
+"""Words and their numbers: the field's vocabulary file, and captions as ragged arrays of token ids."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nltk.tokenize.destructive import NLTKWordTokenizer
+
+from crcl.data.files import read_bytes
+from crcl.errors import InputError
+
+SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
+PAD, START, END, UNK = range(len(SPECIALS))
+MASK = "<mask>"
+
+_tokenizer = NLTKWordTokenizer()
+# Of NLTK's two dozen rules only those for commas and the final full stop touch such a caption; most captions are such.
+_plain = re.compile(r"(?!.*(?:cannot|gimme|gonna|gotta|lemme|wanna))((?:[a-z0-9 ]|, )+)(\.?)")
+
+
+def tokenize(caption: str) -> list[str]:
+    """Lower-cased words as NLTK's word tokenizer class cuts them.
+
+    `nltk.word_tokenize`, with which the field's vocabularies were made, first splits sentences with punkt, which needs
+    downloaded data; only captions of several sentences come out differently (the inner full stops stay on their words).
+    """
+    caption = caption.lower()
+    if plain := _plain.fullmatch(caption):
+        words, stop = plain.groups()
+        return [*words.replace(",", " ,").split(), *stop]
+    return list(_tokenizer.tokenize(caption))
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids of N captions, one after the other, `<start>` and `<end>` included."""
+
+    flat: np.ndarray
+    """(sum of lengths,) int32."""
+    offsets: np.ndarray
+    """(N + 1,) int64; caption i is `flat[offsets[i]:offsets[i + 1]]`."""
+    cut: int = 0
+    """Captions that were longer than allowed and were cut."""
+    unknown: int = 0
+    """Captions without a single known word."""
+
+    def __len__(self) -> int:
+        """N, the number of captions."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, caption: int) -> np.ndarray:
+        """The ids of one caption, (length,) int32."""
+        caption = range(len(self))[caption]
+        return self.flat[self.offsets[caption] : self.offsets[caption + 1]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(N,) int64."""
+        return np.diff(self.offsets)
+
+
+class Vocabulary:
+    """The known words by number: `<pad> <start> <end> <unk>`, the words, and `<mask>`."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        """Take words in the order of their numbers; `<mask>` is put at the end if it is not among them."""
+        self.words = list(words)
+        if MASK not in self.words:
+            self.words.append(MASK)
+        if tuple(self.words[: len(SPECIALS)]) != SPECIALS:
+            raise InputError(f"a vocabulary starts with {' '.join(SPECIALS)}, not {' '.join(self.words[:4])}")
+        self._number = {word: number for number, word in enumerate(self.words)}
+        if len(self._number) < len(self.words):
+            twice = [word for word, count in Counter(self.words).items() if count > 1]
+            raise InputError(f"a vocabulary holds each word once, these are repeated: {', '.join(twice[:10])}")
+
+    @classmethod
+    def build(cls, captions: Iterable[str], *, minimum: int = 4) -> "Vocabulary":
+        """The words seen at least `minimum` times, in order of first appearance."""
+        counts = Counter(chain.from_iterable(map(tokenize, captions)))
+        reserved = {*SPECIALS, MASK}
+        return cls([*SPECIALS, *(word for word, n in counts.items() if n >= minimum and word not in reserved)])
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Vocabulary":
+        """Read the field's JSON (`word2idx`, `idx2word` with string keys, `idx`)."""
+        path = Path(path)
+        try:
+            content = json.loads(read_bytes(path).decode("utf-8"))
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{path}: not a JSON file ({error}); expected the field's vocabulary") from error
+        return cls.from_json(content, source=str(path))
+
+    @classmethod
+    def from_json(cls, content: Any, *, source: str = "vocabulary") -> "Vocabulary":
+        """The vocabulary in what `to_json` gave, or in the field's file."""
+        numbers = content.get("word2idx") if isinstance(content, dict) else None
+        if not isinstance(numbers, dict):
+            there = ", ".join(content) if isinstance(content, dict) else type(content).__name__
+            raise InputError(f"{source}: no 'word2idx' with a number for each word; found {there}")
+        if sorted(n if type(n) is int else -1 for n in numbers.values()) != list(range(len(numbers))):
+            raise InputError(
+                f"{source}: the {len(numbers)} words of 'word2idx' must be numbered 0 to {len(numbers) - 1}, "
+                "each number once"
+            )
+        words = sorted(numbers, key=lambda word: int(numbers[word]))
+        backwards = content.get("idx2word", {str(number): word for number, word in enumerate(words)})
+        if backwards != {str(number): word for number, word in enumerate(words)}:
+            raise InputError(f"{source}: 'idx2word' is not the inverse of 'word2idx'")
+        try:
+            return cls(words)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """The field's layout: `word2idx`, `idx2word` with string keys, `idx` (the next free number)."""
+        backwards = {str(number): word for number, word in enumerate(self.words)}
+        return {"word2idx": dict(self._number), "idx2word": backwards, "idx": len(self.words)}
+
+    def save(self, path: str | Path) -> None:
+        """Write the field's JSON."""
+        Path(path).write_text(json.dumps(self.to_json()), encoding="utf-8")
+
+    def __len__(self) -> int:
+        """The number of words, the special ones included."""
+        return len(self.words)
+
+    @property
+    def mask(self) -> int:
+        """The number of `<mask>`."""
+        return self._number[MASK]
+
+    def encode(self, captions: Sequence[str], *, max_words: int = 128) -> Tokens:
+        """Token ids of the captions, each cut to `max_words` words before `<start>` and `<end>` are put around."""
+        if max_words < 1:
+            raise InputError(f"max_words must be at least 1, not {max_words}")
+        number = self._number
+        ids: list[int] = []
+        offsets = np.zeros(len(captions) + 1, dtype=np.int64)
+        cut = unknown = 0
+        for row, caption in enumerate(captions):
+            words = tokenize(caption)
+            cut += len(words) > max_words
+            known = [number.get(word, UNK) for word in words[:max_words]]
+            unknown += all(word == UNK for word in known)
+            ids.append(START)
+            ids.extend(known)
+            ids.append(END)
+            offsets[row + 1] = len(ids)
+        return Tokens(flat=np.array(ids, dtype=np.int32), offsets=offsets, cut=cut, unknown=unknown)

@@ -1,0 +1,122 @@
+"""The losses of the paper and of its field, as functions of one similarity matrix.
+
+`sims[i, j]` is image i with text j, `(K, K)`, and the pairs of the batch are on the diagonal. Every loss returns one
+value per pair, `(K,)`; the caller takes the mean (Eq. 9) or the sum. Half-precision similarities are computed in float32,
+because `exp(s / tau)` overflows in half precision.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Negatives = Literal["hardest", "sum", "mean"]
+Curve = Literal["linear", "exponential", "sine"]
+Family = Literal["log", "tan", "abs", "exp", "gce"]
+
+
+def matching_log_probs(sims: Tensor, tau: float) -> tuple[Tensor, Tensor]:
+    """Bidirectional matching probabilities, Eq. 3, as logarithms: image to text over rows, text to image over columns."""
+    if not tau > 0:
+        raise ValueError(f"tau must be greater than 0, got {tau}")
+    with torch.autocast(sims.device.type, enabled=False):
+        logits = _square(sims) / tau
+        return logits.log_softmax(1), logits.log_softmax(0)  # both (images, texts)
+
+
+def pair_probability(i2t: Tensor, t2i: Tensor) -> Tensor:
+    """p̂, the average matching probability of each pair, from Eq. 3's logarithms; without gradient. (K,)"""
+    return (i2t.detach().diagonal().exp() + t2i.detach().diagonal().exp()) / 2
+
+
+def active(i2t: Tensor, t2i: Tensor, labels: Tensor | float = 1.0) -> Tensor:
+    """Weighted active loss L_d, from Eq. 3's logarithms. (K,)"""
+    return -labels * (i2t.diagonal() + t2i.diagonal())
+
+
+def complementary(i2t: Tensor, t2i: Tensor, q: Tensor | float) -> Tensor:
+    """Robust complementary loss L_r, Eq. 6, from Eq. 3's logarithms; q may differ from pair to pair. (K,)"""
+    return _complementary_rows(i2t, q) + _complementary_rows(t2i.T, q)
+
+
+def active_complementary(sims: Tensor, labels: Tensor, *, tau: float = 0.05, scale: float = 5.0) -> Tensor:
+    """Active complementary loss, Eq. 8, with q = 1 - label; `scale` is the paper's lambda. Its mean is Eq. 9. (K,)
+
+    No gradient flows through the labels.
+    """
+    i2t, t2i = matching_log_probs(sims, tau)
+    labels = labels.detach().to(i2t)
+    return active(i2t, t2i, labels) + scale * complementary(i2t, t2i, 1 - labels)
+
+
+def info_nce(sims: Tensor, *, tau: float = 0.05) -> Tensor:
+    """InfoNCE in both directions: L_d with all labels 1. (K,)"""
+    return active(*matching_log_probs(sims, tau))
+
+
+def contrastive_complementary(sims: Tensor, *, tau: float = 0.05, kind: Family = "log", q: float = 0.2) -> Tensor:
+    """RCL's complementary contrastive family: every negative's probability through `kind`; `q` is gce's exponent. (K,)
+
+    `tan` is Eq. 6 at q = 0.
+    """
+    i2t, t2i = matching_log_probs(sims, tau)
+    if kind not in _FAMILY:
+        raise ValueError(f"kind must be one of {', '.join(_FAMILY)}, got {kind!r}")
+    penalty = _FAMILY[kind]
+    rows, columns = penalty(i2t.exp(), q), penalty(t2i.exp(), q)
+    return _without_diagonal(rows).sum(1) + _without_diagonal(columns).sum(0)
+
+
+def triplet(sims: Tensor, margin: Tensor | float = 0.2, *, negatives: Negatives = "hardest") -> Tensor:
+    """Triplet ranking loss, Eq. 2: the hinges of each pair as image anchor plus as text anchor. (K,)
+
+    `margin` is one number, or one per pair: the anchor's own margin in both directions. `mean` divides by K.
+    """
+    with torch.autocast(sims.device.type, enabled=False):
+        sims = _square(sims)
+        own = sims.diagonal() - margin
+        image_anchor = _without_diagonal((sims - own[:, None]).clamp(min=0))  # (images, texts)
+        text_anchor = _without_diagonal((sims - own[None, :]).clamp(min=0))
+    if negatives == "hardest":
+        return image_anchor.amax(1) + text_anchor.amax(0)
+    if negatives in ("sum", "mean"):
+        total = image_anchor.sum(1) + text_anchor.sum(0)
+        return total / len(sims) if negatives == "mean" else total
+    raise ValueError(f"negatives must be hardest, sum or mean, got {negatives!r}")
+
+
+def soft_margin(labels: Tensor, margin: float = 0.2, *, curve: Curve = "exponential", base: float = 10.0) -> Tensor:
+    """Margin that grows with the belief in a pair, for Eq. 2; `base` is the exponential curve's m. (K,)"""
+    if curve == "linear":
+        return margin * labels
+    if curve == "exponential":
+        return margin * (base**labels - 1) / (base - 1)
+    if curve == "sine":
+        return margin * torch.sin(math.pi / 2 * labels) ** 2
+    raise ValueError(f"curve must be linear, exponential or sine, got {curve!r}")
+
+
+def _complementary_rows(log_probs: Tensor, q: Tensor | float) -> Tensor:
+    tangents = log_probs.exp().tan()
+    return _without_diagonal(tangents).sum(1) / tangents.sum(1) ** q
+
+
+def _without_diagonal(matrix: Tensor) -> Tensor:
+    return matrix.masked_fill(torch.eye(len(matrix), dtype=torch.bool, device=matrix.device), 0)
+
+
+def _square(sims: Tensor) -> Tensor:
+    if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
+        raise ValueError(f"similarities must be a square (K, K) matrix, pairs on its diagonal; got {tuple(sims.shape)}")
+    return sims.to(torch.promote_types(sims.dtype, torch.float32))
+
+
+_FAMILY: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "log": lambda p, q: -torch.log(1 - p + 1e-10),
+    "tan": lambda p, q: torch.tan(p),
+    "abs": lambda p, q: p,
+    "exp": lambda p, q: torch.exp(p - 1),
+    "gce": lambda p, q: (1 - (1 - p + 1e-10) ** q) / q,
+}

@@ -1,0 +1,42 @@
+"""What every matcher is: two encoders and a similarity."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Images or texts as a matcher sees them: one vector each, `(B, D)`, or `(B, L, D)` parts with their mask `(B, L)`."""
+
+    features: Tensor
+    mask: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+class Matcher(Protocol):
+    """A network that turns images and texts into similarities. Also an `nn.Module`."""
+
+    def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
+        """Regions `(B, R, F)`, real ones first, and which are real `(B, R)`."""
+
+    def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
+        """Token ids `(B, W)`, padded with 0, and how many are real `(B,)`."""
+
+    def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
+        """`(images, texts)`"""
+
+
+def as_module(matcher: Matcher) -> nn.Module:
+    """The matcher as the module that it is, for optimizers and saving."""
+    if not isinstance(matcher, nn.Module):
+        raise TypeError(f"a matcher must be an nn.Module, got {type(matcher).__name__}")
+    return matcher
+
+
+def l2(x: Tensor) -> Tensor:
+    """Scale vectors to length 1, as the field does: 1e-8 is added to the norm, not used as its floor."""
+    return x / (x.norm(dim=-1, keepdim=True) + 1e-8)

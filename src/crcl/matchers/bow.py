@@ -1,0 +1,50 @@
+"""A small quick matcher for sweeps, tests and first looks: bags of regions and of words."""
+
+import torch
+from torch import Tensor, nn
+
+from crcl.matchers.base import Encoded, l2
+
+
+class Bow(nn.Module):
+    """Mean and maximum of the regions against the idf-weighted mean of the words, by cosine.
+
+    `word_weights` are the words' inverse document frequencies `(vocabulary,)`; without them all words weigh the same.
+    """
+
+    dropped_regions = "removed"
+    word_weights: Tensor
+
+    def __init__(
+        self,
+        *,
+        features: int,
+        vocabulary: int,
+        embedding: int = 256,
+        word: int = 300,
+        word_weights: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.image_linear = nn.Linear(2 * features, embedding)
+        self.image_mlp = nn.Sequential(
+            nn.Linear(2 * features, embedding), nn.BatchNorm1d(embedding), nn.ReLU(), nn.Linear(embedding, embedding)
+        )
+        self.embed = nn.Embedding(vocabulary, word)
+        self.text_linear = nn.Linear(word, embedding)
+        self.register_buffer("word_weights", torch.ones(vocabulary) if word_weights is None else word_weights.float())
+
+    def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
+        real = mask[..., None]
+        mean = regions.mul(real).sum(1) / real.sum(1)
+        largest = regions.masked_fill(~real, -torch.inf).amax(1)
+        x = torch.cat([mean, largest], dim=1)  # (B, 2F)
+        return Encoded(l2(self.image_linear(x) + self.image_mlp(x)))
+
+    def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
+        real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
+        weights = self.word_weights[tokens] * real
+        weights = weights / weights.sum(1, keepdim=True)
+        return Encoded(l2(self.text_linear(torch.einsum("bw,bwd->bd", weights, self.embed(tokens)))))
+
+    def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
+        return images.features @ texts.features.T  # (images, texts)

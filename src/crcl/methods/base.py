@@ -1,0 +1,141 @@
+"""What every method of training is, and the step of gradient descent that they share."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from crcl.data.batches import Batch, Batches
+from crcl.errors import TrainingError
+from crcl.matchers.base import Matcher
+
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where a training stands. All count from 0; `step` is the first one of the epoch that is still to do."""
+
+    piece: int
+    epoch: int
+    """Within the piece."""
+    step: int
+    total_epoch: int
+    """Over all pieces: what shuffling and augmentation go by."""
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class StepLog:
+    """What one training step has to say."""
+
+    pairs: int
+    loss: float
+    phase: str = "train"
+
+
+class Method(Protocol):
+    """How a matcher is trained.
+
+    `train_epoch` is a generator: the method keeps its loop in plain sight, `fit` owns logging, validation, saving and
+    stopping. After each yielded step the state must be complete, since it may be saved there: a method that gets a
+    clock with `step > 0` goes on in the middle of the epoch.
+    """
+
+    @property
+    def matcher(self) -> Matcher:
+        """What evaluation uses."""
+
+    @property
+    def correspondence(self) -> np.ndarray:
+        """Belief in each training pair, (N,): 0 suspect, 1 match."""
+
+    def begin_piece(self, piece: int) -> None:
+        """Prepare a piece; CRCL: a fresh matcher and optimizer."""
+
+    def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
+        """Train for one epoch, yielding after each step."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on: tensors and plain values only."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+
+
+class Descent:
+    """AdamW with gradient clipping and, on a GPU, autocast: one matcher's way down its loss."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        weight_decay: float = 0.01,
+        clip: float = 2.0,
+        precision: Precision = "auto",
+    ) -> None:
+        self.module = module
+        self.clip = clip
+        self.device = next(module.parameters()).device
+        self.dtype = _autocast_dtype(self.device, precision)
+        self.optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=weight_decay, fused=True)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Where the forward pass runs."""
+        enabled = self.dtype != torch.float32
+        return torch.autocast(self.device.type, dtype=self.dtype if enabled else None, enabled=enabled)
+
+    def step(self, losses: Tensor, batch: Batch, learning_rate: float) -> float:
+        """One optimizer step on the mean of the pairs' losses `(K,)`; returns that mean."""
+        loss = losses.mean()
+        value = float(loss.detach())
+        if not np.isfinite(value):
+            raise TrainingError(_describe_failure(losses, batch))
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
+        if self.clip > 0:
+            nn.utils.clip_grad_norm_(self.module.parameters(), self.clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return value
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+
+
+def batch_similarities(matcher: Matcher, batch: Batch) -> Tensor:
+    """Every image of the batch with every text of it. (K, K)"""
+    return matcher.similarity(
+        matcher.encode_images(batch.regions, batch.region_mask),
+        matcher.encode_texts(batch.tokens, batch.lengths),
+    )
+
+
+def _autocast_dtype(device: torch.device, precision: Precision) -> torch.dtype:
+    if precision == "auto":
+        if device.type != "cuda":
+            return torch.float32
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
+
+
+def _describe_failure(losses: Tensor, batch: Batch) -> str:
+    bad = batch.pairs[~torch.isfinite(losses.detach())].tolist()
+    guilty = "" if len(bad) == len(batch) else f" ({len(bad)} of them with such a loss: {bad[:10]})"
+    return (
+        f"the loss became NaN or infinite in the batch of pairs {batch.pairs.tolist()}{guilty}; "
+        "a smaller learning rate (train.lr), a larger temperature (loss.tau) or standardised features "
+        "(data.standardize=true) usually help"
+    )

@@ -1,0 +1,250 @@
+"""Every figure, as a function of plain arrays that returns a matplotlib Figure."""
+
+import textwrap
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#8A8A8A", "#222222"
+"""Okabe and Ito's blue and vermilion, told apart by colour-blind readers, and two neutrals."""
+DPI = 150
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "text.color": INK,
+    "text.usetex": False,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+}
+BINS = 40
+CAPTION_LINES, CAPTION_WIDTH = 4, 30
+THUMBNAIL = 320
+
+SheetRow = tuple[str | Path | Image.Image, str, float, bool | None]
+"""Image (or its file), caption, correspondence, and whether the pair really matches, where known."""
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a PNG; the same figure gives the same bytes."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.partial")
+    with warnings.catch_warnings(), matplotlib.rc_context({"savefig.bbox": "standard"}):
+        # captions come in all scripts; a letter that the font lacks is drawn as a box
+        warnings.filterwarnings("ignore", message="Glyph")
+        try:
+            figure.savefig(partial, format="png", dpi=DPI, metadata={"Software": None}, facecolor="white")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+@matplotlib.rc_context(STYLE)
+def beliefs(
+    correspondence: ArrayLike,
+    truth: ArrayLike | None = None,
+    *,
+    threshold: float | None = None,
+    auroc: float | None = None,
+    title: str = "Beliefs of the training pairs",
+) -> Figure:
+    """Histograms of the correspondences (N,) of matched and of mismatched pairs; of all where truth is unknown."""
+    figure = _figure(6.0, 3.6)
+    _beliefs(figure.add_subplot(), correspondence, truth, threshold=threshold, auroc=auroc, title=title)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def comparison(
+    names: Sequence[str],
+    values: Sequence[float],
+    *,
+    spread: Sequence[float] | None = None,
+    label: str = "test rSum",
+    title: str = "Retrieval",
+) -> Figure:
+    """One bar per method with its value; the last one is set off. `spread` draws deviations."""
+    figure = _figure(1.6 + 1.0 * len(names), 3.6)
+    _comparison(figure.add_subplot(), names, values, spread=spread, label=label, title=title)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def overview(
+    names: Sequence[str],
+    values: Sequence[float],
+    correspondence: ArrayLike,
+    truth: ArrayLike | None,
+    *,
+    threshold: float | None = None,
+    auroc: float | None = None,
+    label: str = "test rSum",
+    titles: tuple[str, str] = ("Retrieval", "Beliefs of the training pairs"),
+) -> Figure:
+    """Comparison of methods and beliefs side by side."""
+    figure = _figure(9.6, 3.5)
+    left, right = figure.subplots(1, 2, width_ratios=[1, 2])
+    _comparison(left, names, values, spread=None, label=label, title=titles[0])
+    _beliefs(right, correspondence, truth, threshold=threshold, auroc=auroc, title=titles[1])
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def sheet(rows: Sequence[SheetRow], *, columns: int = 4, title: str = "The worst pairs") -> Figure:
+    """A contact sheet: each pair as its image, correspondence, truth where known, and caption."""
+    lines = max(1, -(-len(rows) // columns))
+    head, tile, side = 0.5, 2.95, 2.15  # inches
+    height = head + lines * tile
+    figure = Figure(figsize=(columns * side, height))
+    FigureCanvasAgg(figure)
+    figure.text(
+        0.12 / (columns * side), 1 - 0.27 / height, _plain(title), size=12, weight="bold", va="center", parse_math=False
+    )
+    if not rows:
+        figure.text(0.5, 0.5, "no pairs", ha="center", color=GREY)
+    for number, row in enumerate(rows):
+        line, column = divmod(number, columns)
+        top, left = height - head - line * tile, column * side
+        box = np.array([columns * side, height] * 2)
+        picture = figure.add_axes(tuple(np.array([left + 0.12, top - 1.91, side - 0.24, 1.91]) / box))
+        words = figure.add_axes(tuple(np.array([left + 0.12, top - tile + 0.08, side - 0.16, tile - 2.06]) / box))
+        _tile(picture, words, row)
+    return figure
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _beliefs(
+    axes: Axes,
+    correspondence: ArrayLike,
+    truth: ArrayLike | None,
+    *,
+    threshold: float | None,
+    auroc: float | None,
+    title: str,
+) -> None:
+    values = np.clip(np.asarray(correspondence, dtype=np.float64), 0, 1)
+    edges = np.linspace(0, 1, BINS + 1)
+    groups: list[tuple[str, NDArray[np.float64], str, str]] = [("pairs", values, BLUE, "")]
+    if truth is not None:
+        matches = np.asarray(truth, dtype=bool)
+        groups = [("matched", values[matches], BLUE, ""), ("mismatched", values[~matches], ORANGE, "////")]
+    counts = []
+    for name, group, colour, hatch in groups:
+        count, _ = np.histogram(group, edges)
+        counts.append(count)
+        label = f"{name} ({len(group):,})"
+        axes.stairs(count, edges, fill=True, facecolor=colour, alpha=0.35, hatch=hatch, edgecolor=colour, label=label)
+        axes.stairs(count, edges, color=colour, linewidth=1.2)
+    axes.set_xlim(-0.01, 1.01)
+    axes.set_xlabel("correspondence (0 suspect, 1 match)")
+    axes.set_ylabel("pairs")
+    _scale(axes, np.concatenate(counts))
+    if threshold is not None:
+        axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"threshold {threshold:.2f}")
+    heading = _plain(title) + ("" if auroc is None else f"  ·  AUROC {auroc:.3f}")
+    axes.set_title(heading, parse_math=False, pad=26)
+    # between the title and the bars, which may be high anywhere
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, borderaxespad=0.4, borderpad=0)
+
+
+def _scale(axes: Axes, counts: NDArray[np.int64]) -> None:
+    """A logarithmic axis of counts where a few bins hold nearly all of the pairs."""
+    filled = counts[counts > 0]
+    if len(filled) and filled.max() > 30 * np.median(filled):
+        axes.set_yscale("log")
+        axes.set_ylim(0.7, 2 * filled.max())
+        axes.set_ylabel("pairs (log scale)")
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def _comparison(
+    axes: Axes,
+    names: Sequence[str],
+    values: Sequence[float],
+    *,
+    spread: Sequence[float] | None,
+    label: str,
+    title: str,
+) -> None:
+    places = np.arange(len(names))
+    colours = [GREY] * (len(names) - 1) + [BLUE]
+    style = {"ecolor": INK, "elinewidth": 1.0, "capsize": 3}
+    bars = axes.bar(places, values, width=0.62, color=colours, yerr=spread, error_kw=style)
+    axes.bar_label(bars, fmt="{:.1f}", padding=2, fontweight="bold")
+    axes.set_xticks(places, [_plain(name) for name in names])
+    for tick in axes.get_xticklabels():
+        tick.set_parse_math(False)
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    axes.margins(y=0.12)
+    axes.set_ylabel(label)
+    axes.set_title(_plain(title), parse_math=False, pad=26)
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+
+
+def _tile(picture: Axes, words: Axes, row: SheetRow) -> None:
+    image, caption, correspondence, truth = row
+    pixels = _thumbnail(image)
+    if pixels is None:
+        picture.set_facecolor("#DDDDDD")
+        picture.text(0.5, 0.5, "unreadable", ha="center", va="center", color=GREY, transform=picture.transAxes)
+    else:
+        picture.imshow(pixels)
+        picture.set_anchor("SW")
+    picture.set(xticks=[], yticks=[])
+    picture.spines[:].set(visible=True, color="#CCCCCC")
+    words.axis("off")
+    known = {None: ("", INK), True: ("   ✓ matched", BLUE), False: ("   ✗ mismatched", ORANGE)}
+    verdict, colour = known[truth if truth is None else bool(truth)]
+    words.text(0, 1, f"{correspondence:.3f}{verdict}", va="top", weight="bold", color=colour, size=8.5)
+    words.text(0, 0.76, _wrapped(caption), va="top", size=8, linespacing=1.25, parse_math=False, clip_on=True)
+
+
+def _thumbnail(image: str | Path | Image.Image) -> NDArray[np.uint8] | None:
+    """The image as RGB pixels, small; None where it cannot be read."""
+    try:
+        if isinstance(image, Image.Image):
+            small = image.convert("RGB")
+        else:
+            with Image.open(image) as file:
+                file.draft("RGB", (THUMBNAIL, THUMBNAIL))
+                small = file.convert("RGB")
+        small.thumbnail((THUMBNAIL, THUMBNAIL))
+    except Exception:  # decoders of broken files fail in every way there is, and one bad file must not cost the sheet
+        return None
+    return np.asarray(small)
+
+
+def _plain(text: str) -> str:
+    """Without line breaks and control characters, which fonts do not draw."""
+    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+
+
+def _wrapped(caption: str) -> str:
+    # what lies far beyond the tile is never shown, so it need not be wrapped either
+    text = _plain(caption[: 20 * CAPTION_LINES * CAPTION_WIDTH])
+    return "\n".join(textwrap.wrap(text, CAPTION_WIDTH, max_lines=CAPTION_LINES, placeholder=" …"))

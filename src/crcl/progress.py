@@ -1,0 +1,117 @@
+"""How a training is shown: a live bar on a terminal, plain lines elsewhere, TensorBoard if asked."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from crcl.errors import InputError
+from crcl.methods.base import Clock, StepLog
+from crcl.train import Schedule
+
+_PLAIN_SECONDS = 30.0  # between two lines where there is no terminal
+
+
+class Terminal:
+    """Progress of a training on a console; use it as a context manager."""
+
+    def __init__(self, schedule: Schedule, steps_per_epoch: int, console: Console | None = None) -> None:
+        self.schedule = schedule
+        self.steps_per_epoch = steps_per_epoch
+        self.total = sum(schedule.pieces) * steps_per_epoch
+        self.console = console or Console(stderr=True)
+        self.bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.task = self.bar.add_task("starting", total=self.total, numbers="")
+
+    def __enter__(self) -> "Terminal":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def began(self, clock: Clock) -> None:
+        self.done = clock.total_epoch * self.steps_per_epoch + min(clock.step, self.steps_per_epoch)
+        self.where = (
+            f"piece {clock.piece + 1}/{len(self.schedule.pieces)} "
+            f"epoch {clock.epoch + 1}/{self.schedule.pieces[clock.piece]}"
+        )
+        self.begun = self.spoken = time.monotonic()
+        self.pairs, self.loss = 0, 0.0
+        self.first = self.done
+        self.bar.update(self.task, description=self.where, completed=self.done)
+
+    def stepped(self, clock: Clock, log: StepLog) -> None:
+        self.pairs += log.pairs
+        now = time.monotonic()
+        if log.phase == "train":
+            self.done += 1
+            self.loss = log.loss if self.done == self.first + 1 else 0.98 * self.loss + 0.02 * log.loss
+        rate = self.pairs / max(now - self.begun, 1e-9)
+        numbers = f"{log.phase}: loss {self.loss:.3f}  lr {clock.learning_rate:.1e}  {rate:,.0f} pairs/s"
+        self.bar.update(self.task, completed=self.done, numbers=numbers)
+        if not self.console.is_terminal and now - self.spoken >= _PLAIN_SECONDS:
+            self.spoken = now
+            left = (self.total - self.done) * (now - self.begun) / max(self.done - self.first, 1)
+            self._say(f"{self.where}  step {self.done}/{self.total}  {numbers}  left {_minutes(left)}")
+
+    def measured(self, record: dict[str, Any]) -> None:
+        dev = record["dev"]
+        seconds = time.monotonic() - self.begun
+        self._say(
+            f"{self.where}  loss {record['loss']:.3f}  dev rSum {dev['rsum']:.1f}  "
+            f"mean belief {record['mean_belief']:.3f}  {_minutes(seconds)}{'  *best' if record['best'] else ''}"
+        )
+
+    def _say(self, line: str) -> None:
+        self.bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class TensorBoard:
+    """Scalars and the histogram of beliefs of each epoch, for TensorBoard."""
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise InputError("--tensorboard needs the package tensorboard: pip install 'crcl[tensorboard]'") from error
+        self.writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self.epochs = 0
+
+    def began(self, clock: Clock) -> None:
+        self.epochs = clock.total_epoch
+
+    def stepped(self, clock: Clock, log: StepLog) -> None:
+        """Steps are not written: an epoch's mean says as much."""
+
+    def measured(self, record: dict[str, Any]) -> None:
+        values = {"loss": record["loss"], "dev rSum": record["dev"]["rsum"], "mean belief": record["mean_belief"]}
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, self.epochs)  # type: ignore[no-untyped-call]
+        self.writer.flush()  # type: ignore[no-untyped-call]
+
+
+def _minutes(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02d}"

@@ -1,0 +1,297 @@
+"""From a config to a training, and from a run folder back to a matcher: the one place that knows both."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from crcl import losses
+from crcl.checkpoint import Run, refuse_existing
+from crcl.config import Config, from_dict, to_dict
+from crcl.data import noise
+from crcl.data.batches import Batches, Standardize
+from crcl.data.formats import read, splits
+from crcl.data.pairs import Pairs
+from crcl.data.vocab import Tokens, Vocabulary
+from crcl.errors import InputError
+from crcl.ledger import Ledger
+from crcl.matchers import MATCHERS, Matcher
+from crcl.methods.base import Method
+from crcl.methods.crcl import CRCL
+from crcl.methods.objectives import Objective
+from crcl.metrics import Retrieval
+from crcl.score import Scorer, evaluate
+from crcl.train import Listener, Schedule, fit
+
+FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise.file"} | {
+    f"train.{key}" for key in ("device", "workers", "save_minutes")
+}
+"""Keys that do not change what comes out, and so may differ when a run is resumed."""
+
+Builder = Callable[[Config, Callable[[], nn.Module], int], Method]
+
+
+def _crcl(config: Config, make_matcher: Callable[[], nn.Module], pairs: int) -> Method:
+    ledger = Ledger(
+        pairs,
+        momentum=config.ledger.momentum,
+        threshold=config.ledger.threshold,
+        freeze_epochs=config.ledger.freeze_epochs,
+        correction=config.ledger.correction,
+    )
+    return CRCL(
+        make_matcher,
+        ledger,
+        tau=config.loss.tau,
+        scale=config.loss.scale,
+        probability=config.ledger.probability,
+        **_descent(config),
+    )
+
+
+def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]], *, sum_first: bool = False) -> Builder:
+    def build(config: Config, make_matcher: Callable[[], nn.Module], pairs: int) -> Method:
+        first = partial(losses.triplet, margin=config.loss.margin, negatives="mean") if sum_first else None
+        return Objective(
+            make_matcher,
+            loss(config),
+            pairs,
+            tau=config.loss.tau,
+            first_loss=first,
+            first_epochs=1 if sum_first else 0,
+            **_descent(config),
+        )
+
+    return build
+
+
+METHODS: dict[str, Builder] = {
+    "crcl": _crcl,
+    "triplet": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin, negatives="sum")),
+    "triplet-hardest": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin), sum_first=True),
+    "infonce": _objective(lambda c: partial(losses.info_nce, tau=c.loss.tau)),
+    "complementary": _objective(
+        lambda c: partial(losses.contrastive_complementary, tau=c.loss.tau, kind=c.loss.kind, q=c.loss.q)
+    ),
+}
+
+
+def _descent(config: Config) -> dict[str, Any]:
+    return {
+        "weight_decay": config.train.weight_decay,
+        "clip": config.train.clip,
+        "precision": config.train.precision,
+    }
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a training reads: noisy train pairs with their truth (for measuring), dev pairs, words, features' scale."""
+
+    train: Pairs
+    dev: Pairs
+    vocabulary: Vocabulary
+    tokens: Tokens
+    dev_tokens: Tokens
+    noise: np.ndarray | None
+    standardize: Standardize | None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        _, regions, features = self.train.features.shape
+        return {
+            "pairs": len(self.train),
+            "images": self.train.images,
+            "regions": regions,
+            "features": features,
+            "vocabulary": len(self.vocabulary),
+        }
+
+
+def read_data(config: Config, run: Run | None = None) -> TrainingData:
+    """Read the pairs; words, mismatches and scale come from the run where there is one, else they are made."""
+    clean = read_split(config, "train")
+    dev = read_split(config, "dev")
+    if clean.features.shape[1:] != dev.features.shape[1:]:
+        raise InputError(
+            f"features of train have shape {clean.features.shape[1:]} per image, those of dev {dev.features.shape[1:]}"
+        )
+    if run is not None:
+        check_sizes(run, clean)
+        index, vocabulary, standardize = run.noise(), run.vocabulary(), run.standardize()
+    else:
+        index = _noise_index(config, clean)
+        if config.data.vocab is not None:
+            vocabulary = Vocabulary.load(config.data.vocab)
+        else:
+            vocabulary = Vocabulary.build([*clean.captions, *dev.captions], minimum=config.data.min_count)
+        standardize = Standardize.measure(clean) if config.data.standardize else None
+    train = clean if index is None else noise.apply(clean, index)
+    return TrainingData(
+        train,
+        dev,
+        vocabulary,
+        vocabulary.encode(train.captions, max_words=config.data.max_words),
+        vocabulary.encode(dev.captions, max_words=config.data.max_words),
+        index,
+        standardize,
+    )
+
+
+def read_split(config: Config, split: str) -> Pairs:
+    """One split of the data that a config names."""
+    data = config.data
+    there = splits(data.path)
+    if split not in there:
+        raise InputError(f"{data.path}: no {split} split; there is {', '.join(there) or 'none at all'}")
+    return read(data.path, split, features=data.features, ids=data.ids)
+
+
+def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
+    if config.noise.file is not None:
+        return noise.read_index(config.noise.file)
+    if config.noise.rate > 0:
+        return noise.mismatch(pairs.image_index, config.noise.rate, config.noise.seed, level=config.noise.level)
+    return None
+
+
+def check_sizes(run: Run, pairs: Pairs, *, as_trained: bool = True) -> None:
+    """Refuse data that this run's matcher, or its ledger, cannot belong to."""
+    features, regions = pairs.features.shape[2], pairs.features.shape[1]
+    if features != run.sizes["features"]:
+        raise InputError(
+            f"{pairs.source}: {features} numbers per region, but {run.path} was trained on {run.sizes['features']}"
+        )
+    if as_trained and (len(pairs), regions) != (run.sizes["pairs"], run.sizes["regions"]):
+        raise InputError(
+            f"{pairs.source}: {len(pairs)} pairs of {regions} regions, but {run.path} was trained on "
+            f"{run.sizes['pairs']} pairs of {run.sizes['regions']}"
+        )
+
+
+def train(
+    config: Config,
+    path: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    listeners: Sequence[Listener] = (),
+) -> Run:
+    """Train as the config says, into a run folder."""
+    if resume and (Path(path) / "config.json").is_file():
+        run = Run.open(path)
+        data = read_data(config, run)
+    else:
+        refuse_existing(path, overwrite=overwrite)
+        data = read_data(config)
+        run = Run.create(
+            path,
+            config=to_dict(config),
+            sizes=data.sizes,
+            vocabulary=data.vocabulary,
+            noise=data.noise,
+            standardize=data.standardize,
+            overwrite=overwrite,
+        )
+    with run.locked():
+        _fit(config, data, run, listeners)
+    return run
+
+
+def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Listener]) -> None:
+    device = choose_device(config.train.device)
+    make_matcher = matcher_maker(config, data.sizes, word_weights=inverse_document_frequency(data), device=device)
+    method = METHODS[config.method](config, make_matcher, len(data.train))
+    batches = Batches(
+        data.train.blind(),
+        data.tokens,
+        vocabulary=len(data.vocabulary),
+        mask_token=data.vocabulary.mask,
+        batch_size=config.train.batch_size,
+        seed=config.train.seed,
+        augment=config.train.augment,
+        dropped_regions=MATCHERS[config.matcher.name].dropped_regions,  # type: ignore[attr-defined]
+        standardize=data.standardize,
+        workers=config.train.workers,
+        pin_memory=device.type == "cuda",
+    )
+
+    def validate(matcher: Matcher) -> Retrieval:
+        scorer = Scorer(matcher, data.vocabulary, data.standardize)
+        return evaluate([scorer], data.dev, tokens=data.dev_tokens)
+
+    fit(
+        method,
+        batches,
+        schedule(config),
+        validate=validate,
+        seed=config.train.seed,
+        run=run,
+        save_minutes=config.train.save_minutes,
+        listeners=listeners,
+    )
+
+
+def schedule(config: Config) -> Schedule:
+    """Pieces and learning rates."""
+    return Schedule(
+        config.schedule_pieces(),
+        learning_rate=config.train.lr,
+        decay_after=config.train.lr_update,
+        decay=config.train.lr_decay,
+    )
+
+
+def matcher_maker(
+    config: Config,
+    sizes: dict[str, int],
+    *,
+    word_weights: torch.Tensor | None = None,
+    device: torch.device | None = None,
+) -> Callable[[], nn.Module]:
+    """A function that makes a fresh matcher."""
+    options: dict[str, Any] = {
+        "features": sizes["features"],
+        "vocabulary": sizes["vocabulary"],
+        "embedding": config.matcher.embedding,
+        "word": config.matcher.word,
+    }
+    if config.matcher.name == "bow":
+        options["word_weights"] = word_weights
+    return lambda: MATCHERS[config.matcher.name](**options).to(device or torch.device("cpu"))
+
+
+def inverse_document_frequency(data: TrainingData) -> torch.Tensor:
+    """How rare each word is in the training captions. (vocabulary,)"""
+    captions = np.repeat(np.arange(len(data.tokens)), data.tokens.lengths)
+    seen = np.unique(captions * len(data.vocabulary) + data.tokens.flat) % len(data.vocabulary)
+    documents = np.bincount(seen, minlength=len(data.vocabulary))
+    return torch.from_numpy(np.log((1 + len(data.tokens)) / (1 + documents)).astype(np.float32) + 1)
+
+
+def open_scorer(path: str | Path, *, device: str = "auto") -> tuple[Run, Config, Scorer]:
+    """The trained matcher of a run folder, ready to score."""
+    run = Run.open(path)
+    config = from_dict(run.config, source=str(run.path / "config.json"))
+    module = matcher_maker(config, run.sizes)()
+    try:
+        module.load_state_dict(run.load_matcher())
+    except RuntimeError as error:
+        raise InputError(f"{run.path}/matcher.safetensors does not fit its config.json: {error}") from error
+    module.to(choose_device(device))
+    return run, config, Scorer(module, run.vocabulary(), run.standardize(), config.data.max_words)  # type: ignore[arg-type]
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"train.device={name}: no GPU is available here; use cpu or auto")
+    return device

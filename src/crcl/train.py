@@ -1,0 +1,226 @@
+"""fit(): pieces and epochs of a method, with validation, saving and stopping."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from crcl.checkpoint import Run
+from crcl.data.batches import Batches
+from crcl.matchers.base import Matcher, as_module
+from crcl.methods.base import Clock, Method, StepLog
+from crcl.metrics import Retrieval
+
+BELIEF_BINS = 20
+"""Bins of the histogram of beliefs that every epoch's metrics hold."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to learn: epochs of each piece; the learning rate decays in the last piece only."""
+
+    pieces: tuple[int, ...]
+    learning_rate: float = 5e-4
+    decay_after: int = 15
+    decay: float = 0.1
+
+    def clock(self, piece: int, epoch: int, step: int) -> Clock:
+        """Where the training stands."""
+        decays = epoch // self.decay_after if piece == len(self.pieces) - 1 else 0
+        return Clock(
+            piece, epoch, step, sum(self.pieces[:piece]) + epoch, learning_rate=self.learning_rate * self.decay**decays
+        )
+
+
+class Listener(Protocol):
+    """Who is told how a training goes: the terminal, TensorBoard, a test."""
+
+    def began(self, clock: Clock) -> None:
+        """An epoch begins, or goes on."""
+
+    def stepped(self, clock: Clock, log: StepLog) -> None:
+        """A step is done."""
+
+    def measured(self, record: dict[str, Any]) -> None:
+        """An epoch is done and measured on dev."""
+
+
+class Interrupted(Exception):
+    """The user asked to stop; the state is saved."""
+
+
+@dataclass
+class _Progress:
+    """The part of a training's state that is not the method's."""
+
+    piece: int = 0
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    loss_pairs: int = 0
+    best_rsum: float = -1.0
+    best_epoch: int = -1
+    finished: bool = False
+    metrics_length: int = 0
+    records: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    def state(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "records"}
+
+
+def fit(
+    method: Method,
+    batches: Batches,
+    schedule: Schedule,
+    *,
+    validate: Callable[[Matcher], Retrieval],
+    seed: int = 0,
+    run: Run | None = None,
+    save_minutes: float = 10.0,
+    listeners: Sequence[Listener] = (),
+) -> list[dict[str, Any]]:
+    """Train to the end of the schedule and return the metrics of each epoch.
+
+    With a run folder the state is saved after each epoch, every `save_minutes` and on Ctrl-C, and an earlier state
+    found there is gone on from, to the same end bit for bit. The matcher that scores best on dev in the last piece is
+    the one that the run keeps.
+    """
+    progress = _restore(method, run)
+    with _deferred_interrupts() as interrupted:
+        while not progress.finished:
+            if progress.epoch == 0 and progress.step == 0:
+                torch.manual_seed(int(np.random.SeedSequence([seed, progress.piece]).generate_state(1)[0]))
+                method.begin_piece(progress.piece)
+                progress.best_rsum, progress.best_epoch = -1.0, -1
+            _train_epoch(method, batches, schedule, progress, run, save_minutes, listeners, interrupted)
+            _finish_epoch(method, schedule, progress, validate(method.matcher), run, listeners)
+    return progress.records
+
+
+def _train_epoch(
+    method: Method,
+    batches: Batches,
+    schedule: Schedule,
+    progress: _Progress,
+    run: Run | None,
+    save_minutes: float,
+    listeners: Sequence[Listener],
+    interrupted: threading.Event,
+) -> None:
+    clock = schedule.clock(progress.piece, progress.epoch, progress.step)
+    started = saved = time.monotonic()
+    for listener in listeners:
+        listener.began(clock)
+    for log in method.train_epoch(batches, clock):
+        progress.step += 1
+        if log.phase == "train":
+            progress.loss_sum += log.loss * log.pairs
+            progress.loss_pairs += log.pairs
+        for listener in listeners:
+            listener.stepped(clock, log)
+        if interrupted.is_set():
+            _save(method, progress, run)
+            raise Interrupted
+        if run is not None and time.monotonic() - saved >= save_minutes * 60:
+            _save(method, progress, run)
+            saved = time.monotonic()
+    if run is not None:
+        seconds = round(time.monotonic() - started, 3)
+        run.append("timing.jsonl", {"piece": progress.piece, "epoch": progress.epoch, "seconds": seconds})
+
+
+def _finish_epoch(
+    method: Method,
+    schedule: Schedule,
+    progress: _Progress,
+    scores: Retrieval,
+    run: Run | None,
+    listeners: Sequence[Listener],
+) -> None:
+    best = scores.rsum > progress.best_rsum
+    if best:
+        progress.best_rsum, progress.best_epoch = scores.rsum, progress.epoch
+    beliefs = method.correspondence
+    record = {
+        "piece": progress.piece,
+        "epoch": progress.epoch,
+        "learning_rate": schedule.clock(progress.piece, progress.epoch, 0).learning_rate,
+        "loss": progress.loss_sum / max(progress.loss_pairs, 1),
+        "dev": {"rsum": scores.rsum, **asdict(scores)},
+        "best": best,
+        "mean_belief": float(beliefs.mean(dtype=np.float64)),
+        "beliefs": np.histogram(beliefs, bins=BELIEF_BINS, range=(0, 1))[0].tolist(),
+    }
+    progress.records.append(record)
+    progress.step, progress.loss_sum, progress.loss_pairs = 0, 0.0, 0
+    progress.epoch += 1
+    if progress.epoch == schedule.pieces[progress.piece]:
+        progress.piece, progress.epoch = progress.piece + 1, 0
+        progress.finished = progress.piece == len(schedule.pieces)
+    if run is not None:
+        run.append("metrics.jsonl", record)
+        if best:
+            run.save_matcher(as_module(method.matcher).state_dict())
+        run.save_ledger(beliefs)
+        _save(method, progress, run)
+    for listener in listeners:
+        listener.measured(record)
+
+
+def _save(method: Method, progress: _Progress, run: Run | None) -> None:
+    if run is None:
+        return
+    progress.metrics_length = run.length("metrics.jsonl")
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    run.save_state(
+        {
+            "method": method.state_dict(),
+            "progress": progress.state(),
+            "random": {"cpu": torch.get_rng_state(), "cuda": cuda},
+        }
+    )
+
+
+def _restore(method: Method, run: Run | None) -> _Progress:
+    """Where to go on: the state in the run folder, or the beginning."""
+    state = run.load_state() if run is not None else None
+    if run is None or state is None:
+        if run is not None:
+            run.truncate("metrics.jsonl", 0)
+        return _Progress()
+    progress = _Progress(**state["progress"])
+    run.truncate("metrics.jsonl", progress.metrics_length)
+    progress.records = run.metrics()
+    method.begin_piece(progress.piece)
+    method.load_state_dict(state["method"])
+    torch.set_rng_state(state["random"]["cpu"])
+    if state["random"]["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["random"]["cuda"])
+    return progress
+
+
+@contextmanager
+def _deferred_interrupts() -> Iterator[threading.Event]:
+    """Let Ctrl-C and SIGTERM wait for the end of a step; a second one stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(signum: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,136 @@
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from crcl import plots
+
+RNG = np.random.default_rng(0)
+TRUTH = RNG.random(500) < 0.6
+CORRESPONDENCE = np.where(TRUTH, RNG.beta(8, 1, 500), RNG.beta(1, 9, 500))
+HOSTILE = [
+    r"$\alpha$ and $\frac{1}{",
+    "<script>alert(1)</script>",
+    "a" * 100_000,
+    "word " * 10_000,
+    "one\ntwo\r\n\ttwo\x00\x1b[31m\u202e three",
+    "",
+    "图片 🐈 مرحبا",
+    "\ud800 alone",
+]
+
+
+def written(figure: Figure, path: Path) -> np.ndarray:
+    plots.save(figure, path)
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def words(figure: Figure) -> list[str]:
+    texts = [text.get_text() for text in figure.texts]
+    return texts + [text.get_text() for axes in figure.axes for text in [axes.title, axes._left_title, *axes.texts]]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: plots.beliefs(CORRESPONDENCE, TRUTH, threshold=0.5, auroc=0.98),
+        lambda: plots.comparison(["plain", "CRCL"], [200.0, 290.5], spread=[3.0, 1.0]),
+        lambda: plots.overview(["plain", "CRCL"], [200.0, 290.5], CORRESPONDENCE, TRUTH, auroc=0.9),
+        lambda: plots.sheet([(Image.new("RGB", (30, 20), "red"), "a red thing", 0.1, False)] * 5, columns=2),
+    ],
+)
+def test_the_same_input_gives_the_same_bytes(make, tmp_path):
+    plots.save(make(), tmp_path / "a.png")
+    plots.save(make(), tmp_path / "b.png")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png"]
+
+
+@pytest.mark.parametrize(
+    ("values", "truth"),
+    [
+        (CORRESPONDENCE, None),
+        (np.zeros(0), np.zeros(0, bool)),
+        (np.ones(3), np.ones(3, bool)),
+        (np.zeros(10_000), np.arange(10_000) < 10),
+    ],
+    ids=["unknown truth", "no pairs", "all matched", "one bin"],
+)
+def test_beliefs_are_drawn_whatever_the_pairs(values, truth, tmp_path):
+    assert written(plots.beliefs(values, truth), tmp_path / "a.png").std() > 0
+
+
+def test_few_bins_with_nearly_all_pairs_get_a_logarithmic_axis():
+    spread = np.linspace(0, 1, 2000)
+    piled = np.concatenate([np.zeros(50_000), spread])
+    assert plots.beliefs(spread).axes[0].get_yscale() == "linear"
+    assert plots.beliefs(piled).axes[0].get_yscale() == "log"
+
+
+def test_auroc_and_values_are_written_out():
+    figure = plots.overview(["plain", "CRCL"], [200.0, 290.5], CORRESPONDENCE, TRUTH, auroc=0.98765)
+    assert any("AUROC 0.988" in text for text in words(figure))
+    assert {"200.0", "290.5"} <= set(words(figure))
+
+
+@pytest.mark.parametrize("caption", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_captions_are_drawn_as_plain_text(caption, tmp_path):
+    figure = plots.sheet([(Image.new("L", (8, 8)), caption, 0.5, None)], title=caption[:50])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert written(figure, tmp_path / "a.png").std() > 0
+
+
+def test_method_names_are_plain_text_too(tmp_path):
+    written(plots.comparison([r"$\frac{$", "CRCL"], [1.0, 2.0], title=r"$\x$"), tmp_path / "a.png")
+
+
+def test_an_unreadable_image_becomes_a_tile_that_says_so(tmp_path):
+    broken, cut = tmp_path / "broken.png", tmp_path / "cut.png"
+    broken.write_bytes(b"\x89PNG\r\n\x1a\nnothing")
+    Image.fromarray(RNG.integers(0, 255, (50, 50, 3), dtype=np.uint8)).save(cut)
+    cut.write_bytes(cut.read_bytes()[:2000])
+    paths = [broken, cut, tmp_path / "missing.png", tmp_path]
+    figure = plots.sheet([(path, "a caption", 0.0, True) for path in paths])
+    assert words(figure).count("unreadable") == 4
+    written(figure, tmp_path / "a.png")
+
+
+def test_images_are_taken_from_files_as_from_memory(tmp_path):
+    image = Image.fromarray(RNG.integers(0, 255, (40, 60, 3), dtype=np.uint8))
+    image.save(tmp_path / "image.png")
+    pictures = [
+        written(plots.sheet([(source, "x", 0.25, True)]), tmp_path / "a.png")
+        for source in (image, tmp_path / "image.png", str(tmp_path / "image.png"))
+    ]
+    assert all((pictures[0] == picture).all() for picture in pictures)
+
+
+def test_a_sheet_shows_correspondence_and_truth():
+    image = Image.new("RGB", (4, 4))
+    found = words(plots.sheet([(image, "x", 0.25, True), (image, "x", 0.5, np.bool_(False)), (image, "x", 1.0, None)]))
+    assert {"0.250   ✓ matched", "0.500   ✗ mismatched", "1.000"} <= set(found)
+
+
+def test_an_empty_sheet_says_so(tmp_path):
+    figure = plots.sheet([])
+    assert "no pairs" in words(figure)
+    written(figure, tmp_path / "a.png")
+
+
+def test_a_failed_save_leaves_the_old_picture(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    path.write_bytes(b"old")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(OSError, match="no space"):
+        plots.save(plots.sheet([]), path)
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.png"]

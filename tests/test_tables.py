@@ -1,0 +1,203 @@
+"""Tables of images and captions next to a features file."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from crcl.data import formats, tables
+from crcl.errors import InputError
+
+ROWS: list[dict[str, object]] = [
+    {"image": "001", "caption": "a dog", "split": "train", "url": "2020-01-01"},
+    {"image": "002", "caption": 'a "cat",\nasleep', "split": "dev", "url": ""},
+    {"image": "001", "caption": "NA", "split": "train", "url": "x"},
+    {"image": "003", "caption": "ein Köter", "split": "train", "url": "y"},
+]
+SUFFIXES = pytest.mark.parametrize("suffix", tables.SUFFIXES)
+
+
+def write_table(path: Path, rows: list[dict[str, object]]) -> Path:
+    """A table in the format of the path's suffix."""
+    table = pa.Table.from_pylist(rows)
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        options = pyarrow.csv.WriteOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+        pyarrow.csv.write_csv(table, path, options)
+    return path
+
+
+def write_images(folder: Path, ids: Sequence[str], *, name: str = "features.npy") -> np.ndarray:
+    """Features and ids next to a table."""
+    images = np.random.default_rng(0).normal(size=(len(ids), 2, 3)).astype(np.float32)
+    np.save(folder / name, images)
+    stem = name.removesuffix("features.npy").removesuffix("ims.npy")
+    (folder / f"{stem}ids.txt").write_text("\n".join(ids))
+    return images
+
+
+def refusal(path: Path, split: str = "train", **options: Path) -> str:
+    """The message with which reading is refused."""
+    with pytest.raises(InputError) as caught:
+        formats.read(path, split, **options)
+    return str(caught.value)
+
+
+@SUFFIXES
+def test_a_table_is_read_in_every_format_with_ids_as_they_are_written(tmp_path: Path, suffix: str) -> None:
+    images = write_images(tmp_path, ["003", "002", "009", "001"])
+    path = write_table(tmp_path / f"pairs{suffix}", ROWS)
+    assert formats.splits(path) == ["train", "dev"]
+    train, dev = formats.read(path), formats.read(path, "dev")
+    assert train.captions == ["a dog", "NA", "ein Köter"]
+    assert train.image_ids == ["001", "003"]
+    assert train.image_index.tolist() == [0, 0, 1]
+    assert np.array_equal(train.gather(np.array([0, 1])), images[[3, 0]])
+    assert dev.captions == ['a "cat",\nasleep']
+    assert np.array_equal(dev.gather(np.array([0])), images[[1]])
+    assert isinstance(train.features, np.memmap)
+
+
+@SUFFIXES
+def test_without_a_split_column_a_tenth_of_the_images_is_held_out(tmp_path: Path, suffix: str) -> None:
+    ids = [f"{i}.jpg" for i in range(50)]
+    write_images(tmp_path, ids)
+    rows: list[dict[str, object]] = [{"image": ids[i % 50], "caption": f"caption {i}"} for i in range(150)]
+    path = write_table(tmp_path / f"pairs{suffix}", rows)
+    assert formats.splits(path) == ["train", "dev"]
+    train, dev = formats.read(path), formats.read(path, "dev")
+    assert (train.images, dev.images) == (45, 5)
+    assert (len(train), len(dev)) == (135, 15)
+    assert not set(train.image_ids) & set(dev.image_ids)
+    assert formats.read(path, "dev").image_ids == dev.image_ids
+
+
+def test_two_images_make_one_for_each_split_and_one_is_refused(tmp_path: Path) -> None:
+    write_images(tmp_path, ["a", "b"])
+    path = write_table(tmp_path / "pairs.csv", [{"image": name, "caption": "x"} for name in "ab"])
+    assert formats.read(path).images == formats.read(path, "dev").images == 1
+    assert "a single image, 'a', cannot be cut" in refusal(
+        write_table(tmp_path / "one.csv", [{"image": "a", "caption": "x"}])
+    )
+
+
+def test_numbers_are_names_of_images_too(tmp_path: Path) -> None:
+    write_images(tmp_path, ["17", "18"])
+    rows: list[dict[str, object]] = [{"image": i, "caption": "x", "split": "train"} for i in (18, 17)]
+    for suffix in (".jsonl", ".parquet"):
+        assert formats.read(write_table(tmp_path / f"pairs{suffix}", rows)).image_ids == ["18", "17"]
+
+
+def test_space_around_a_name_and_empty_lines_do_not_matter(tmp_path: Path) -> None:
+    write_images(tmp_path, ["a", "b"])
+    (tmp_path / "pairs.jsonl").write_text('\n{"image": " a", "caption": "x "}\n\n{"image": "a ", "caption": "y"}\n')
+    assert "a single image, 'a'" in refusal(tmp_path / "pairs.jsonl")
+
+
+def test_features_and_ids_are_found_by_name_or_as_given(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    path = write_table(tmp_path / "pairs.csv", ROWS)
+    assert "features.npy: not found" in refusal(path)
+    assert "expected the features of the table's images (there, in pairs_ims.npy or in a file given)" in refusal(path)
+    write_images(tmp_path, ["001", "002", "003"], name="pairs_ims.npy")
+    assert formats.read(path).source.endswith("pairs_ims.npy")
+    write_images(elsewhere, ["001", "002", "003"])
+    assert formats.read(path, features=elsewhere / "features.npy").source == str(elsewhere / "features.npy")
+    (elsewhere / "ids.txt").rename(elsewhere / "names.txt")
+    assert "ids.txt: not found" in refusal(path, features=elsewhere / "features.npy")
+    assert len(formats.read(path, features=elsewhere / "features.npy", ids=elsewhere / "names.txt")) == 3
+
+
+@SUFFIXES
+def test_a_table_without_the_columns_is_refused_with_those_it_has(tmp_path: Path, suffix: str) -> None:
+    path = write_table(tmp_path / f"pairs{suffix}", [{"images": "a", "caption": "x"}])
+    assert f"pairs{suffix}: no column 'image' (did you mean 'images'?); columns: images, caption" in refusal(path)
+    path = write_table(path, [{"picture": "a", "text": "x"}])
+    message = refusal(path)
+    assert "no column 'image'" in message
+    assert "no column 'caption'" in message
+
+
+@SUFFIXES
+def test_images_without_features_are_named_with_their_rows_up_to_ten(tmp_path: Path, suffix: str) -> None:
+    write_images(tmp_path, ["a.jpeg", "b.jpg"])
+    rows: list[dict[str, object]] = [
+        {"image": name, "caption": "x", "split": "train"} for name in ["b.jpg", "a.jpg", "zzz", *"cdefghijkl"]
+    ]
+    message = refusal(write_table(tmp_path / f"pairs{suffix}", rows))
+    assert f"pairs{suffix}:row 2: image 'a.jpg' has no features" in message
+    assert "(did you mean 'a.jpeg'?)" in message
+    assert f"pairs{suffix}:row 3: image 'zzz' has no features" in message
+    assert "... and 2 more" in message
+
+
+@SUFFIXES
+def test_empty_cells_of_a_table_are_named_with_their_rows(tmp_path: Path, suffix: str) -> None:
+    write_images(tmp_path, ["a"])
+    rows: list[dict[str, object]] = [
+        {"image": "a", "caption": "x", "split": "train"},
+        {"image": "a", "caption": None, "split": "train"},
+        {"image": " ", "caption": "x", "split": "train"},
+    ]
+    message = refusal(write_table(tmp_path / f"pairs{suffix}", rows))
+    assert f"pairs{suffix}:row 2: empty caption" in message
+    assert f"pairs{suffix}:row 3: empty image" in message
+    rows[1]["split"] = None
+    assert f"pairs{suffix}:row 2: empty split" in refusal(write_table(tmp_path / f"pairs{suffix}", rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("pairs.csv", b"image,caption\na,x\nb,caf\xe9\n"),
+        ("pairs.tsv", b"image\tcaption\na\tx\nb\tcaf\xe9\n"),
+        ("pairs.jsonl", b'{"image": "a", "caption": "x"}\n\n{"image": "b", "caption": "caf\xe9"}\n'),
+    ],
+)
+def test_invalid_utf8_in_a_table_is_named_by_file_and_line(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert f"{name}:3: not UTF-8 (byte 0xe9" in refusal(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("pairs.csv", b""),
+        ("pairs.csv", b"image,caption\na,b,c\n"),
+        ("pairs.jsonl", b""),
+        ("pairs.jsonl", b"[1, 2]\n"),
+        ("pairs.jsonl", b'{"image": "a", "caption": \n'),
+        ("pairs.parquet", b"PAR1 but nothing more"),
+        ("pairs.parquet", b""),
+        ("pairs.csv", b"image,caption\n"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused_by_name(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert refusal(tmp_path / name).startswith(str(tmp_path / name))
+
+
+def test_ids_and_features_of_a_table_must_agree(tmp_path: Path) -> None:
+    write_images(tmp_path, ["001", "002", "003"])
+    path = write_table(tmp_path / "pairs.csv", ROWS)
+    (tmp_path / "ids.txt").write_text("001\n002\n")
+    assert "ids.txt: 2 ids, but " in refusal(path)
+    assert "has features of 3 images" in refusal(path)
+    (tmp_path / "ids.txt").write_text("001\n002\n001\n")
+    assert "these name several: '001' (2 times)" in refusal(path)
+
+
+def test_a_missing_table_and_a_missing_split_are_answered_with_the_nearest(tmp_path: Path) -> None:
+    write_images(tmp_path, ["001", "002", "003"])
+    path = write_table(tmp_path / "pairs.csv", ROWS)
+    assert "pair.csv: not found (did you mean 'pairs.csv'?)" in refusal(tmp_path / "pair.csv")
+    assert "no split 'trian' (did you mean 'train'?); splits: dev, train" in refusal(path, "trian")
