@@ -7,14 +7,28 @@ import pytest
 from PIL import Image
 
 from crcl.data import scenes
-from crcl.data.scenes import COLOURS, SHAPES, SIDE, SIZES, Scene, Thing, draw, random_scene, relation, tell
+from crcl.data.scenes import (
+    COLOURS,
+    MOST_CAPTIONS,
+    SHAPES,
+    SIDE,
+    SIZES,
+    Scene,
+    Thing,
+    draw,
+    random_scene,
+    relation,
+    tell,
+)
 from crcl.errors import InputError
 from crcl.features import grid_features
 
 SHAPE_OF = {word: shape for shape, words in SHAPES.items() for word in words}
 SIZE_OF = {word: size for size, words in SIZES.items() for word in words}
 NAME = rf"an? (?:({'|'.join(SIZE_OF)}) )?({'|'.join(COLOURS)}) ({'|'.join(SHAPE_OF)})\b"
-WHERE = r"((?:above|below) and to the (?:left|right) of|(?:to the )?(?:left|right) of|beside|next to|above|over|below|under)"
+EQUAL = rf"(two|three) ({'|'.join(SHAPE_OF)})(?:es|s| signs), ([\w, ]+?)(?: on | with |$)"
+SIDEWAYS = r"(?:left|right) of"
+WHERE = rf"((?:above|below) and to the {SIDEWAYS}|(?:to the )?{SIDEWAYS}|beside|next to|above|over|below|under)"
 
 
 def named(size: str | None, colour: str, word: str, scene: Scene) -> Thing:
@@ -89,7 +103,7 @@ def test_numbers_of_things_and_of_equal_shapes_are_right():
     for scene, caption in TOLD:
         if match := re.match(r"(two|three) (shapes|things|figures),", caption):
             assert {"two": 2, "three": 3}[match[1]] == len(scene.things)
-        elif match := re.match(r"(two|three) (\w+?)(?:es|s)?(?: signs)?, ([\w, ]+?)(?: on | with |$)", caption):
+        elif match := re.match(EQUAL, caption):
             colours = set(re.split(r", | and ", match[3]))
             same = {thing.colour for thing in scene.things if thing.shape == SHAPE_OF[match[2]]}
             assert colours == same
@@ -124,6 +138,11 @@ def test_captions_of_a_scene_differ_and_colours_within_it_too():
         assert len({thing.colour for thing in scene.things}) == len(scene.things)
     for start in range(0, len(TOLD), 5):
         assert len({caption for _, caption in TOLD[start : start + 5]}) == 5
+
+
+def test_every_scene_has_the_most_captions_one_may_ask_for():
+    for scene, _ in TOLD[::50]:
+        assert len(set(tell(scene, np.random.default_rng(0), count=MOST_CAPTIONS))) == MOST_CAPTIONS
 
 
 def test_a_caption_seldom_holds_for_another_scene():

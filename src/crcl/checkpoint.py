@@ -69,7 +69,7 @@ class Run:
                 write_array(fresh / "noise.npy", noise)
             if standardize is not None:
                 write_arrays(
-                    fresh / "standardize.npz", mean=standardize.mean, deviation=np.float64(standardize.deviation)
+                    fresh / "standardize.npz", mean=standardize.mean, deviation=np.array(standardize.deviation)
                 )
             if path.exists():
                 shutil.rmtree(path)

@@ -229,10 +229,16 @@ def load(
     file: str | Path | None = None,
     settings: Sequence[str] = (),
     base: Mapping[str, Any] | None = None,
+    over: Config | None = None,
 ) -> Config:
-    """Defaults < `preset` < TOML `file` < `base` (nested or dotted keys) < `key=value` settings, all errors at once."""
+    """Defaults or `over` < `preset` < TOML `file` < `base` (nested or dotted keys) < `key=value` settings.
+
+    All errors are reported at once.
+    """
     errors: list[str] = []
     values: dict[str, tuple[Any, str]] = {}  # dotted key: value, and the file to name in messages
+    if over is not None:
+        values |= _named(to_dict(over), source="", errors=errors)
     if preset is not None:
         values |= _named(_read_preset(preset, errors), source=f"preset {preset}", errors=errors)
     if file is not None:
@@ -242,6 +248,12 @@ def load(
     for setting in [settings] if isinstance(settings, str) else settings:
         values |= _named(_read_setting(setting, errors), source="", errors=errors)
     return _build(values, errors)
+
+
+def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
+    """The keys in which two configs differ, with both values."""
+    left, right = _flatten(to_dict(one)), _flatten(to_dict(other))
+    return {key: (left[key], right[key]) for key in left if left[key] != right[key]}
 
 
 def from_dict(values: Any, *, source: str = "") -> Config:

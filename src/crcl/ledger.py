@@ -36,10 +36,8 @@ def refine(
     """
     if epoch < freeze_epochs:
         return correspondence
-    if piece == 0 and epoch == freeze_epochs:
-        refined = probability
-    else:
-        refined = _momentum(correspondence, probability, momentum)
+    first = piece == 0 and epoch == freeze_epochs
+    refined = probability if first else _momentum(correspondence, probability, momentum)
     return np.where(np.isnan(probability), correspondence, refined)
 
 
@@ -73,6 +71,8 @@ class Ledger:
             raise ValueError(f"momentum must be in [0, 1), got {momentum}")
         if not 0 <= threshold < 1:
             raise ValueError(f"threshold must be in [0, 1), got {threshold}")
+        if freeze_epochs < 0:
+            raise ValueError(f"freeze_epochs must be 0 or more, got {freeze_epochs}")
         if correction not in ("paper", "official", "none"):
             raise ValueError(f"correction must be paper, official or none, got {correction!r}")
         self.momentum = momentum

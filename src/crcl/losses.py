@@ -1,8 +1,8 @@
 """The losses of the paper and of its field, as functions of one similarity matrix.
 
 `sims[i, j]` is image i with text j, `(K, K)`, and the pairs of the batch are on the diagonal. Every loss returns one
-value per pair, `(K,)`; the caller takes the mean (Eq. 9) or the sum. Half-precision similarities are computed in float32,
-because `exp(s / tau)` overflows in half precision.
+value per pair, `(K,)`; the caller takes the mean (Eq. 9) or the sum. Half-precision similarities are taken to
+float32 first, because `exp(s / tau)` overflows in half precision.
 """
 
 import math
@@ -18,7 +18,7 @@ Family = Literal["log", "tan", "abs", "exp", "gce"]
 
 
 def matching_log_probs(sims: Tensor, tau: float) -> tuple[Tensor, Tensor]:
-    """Bidirectional matching probabilities, Eq. 3, as logarithms: image to text over rows, text to image over columns."""
+    """Matching probabilities, Eq. 3, as logarithms: image to text (over rows), text to image (over columns). (K, K)"""
     if not tau > 0:
         raise ValueError(f"tau must be greater than 0, got {tau}")
     with torch.autocast(sims.device.type, enabled=False):

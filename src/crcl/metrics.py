@@ -51,6 +51,7 @@ def ranks(sims: np.ndarray, image_of_text: np.ndarray, *, block: int = 256) -> t
     if len(image_of_text) != texts:
         raise ValueError(f"{texts} columns of similarities, but {len(image_of_text)} texts")
     own = sims[image_of_text, np.arange(texts)]  # (texts,)
+    _require_finite(own)
     best = np.full(images, -np.inf, dtype=sims.dtype)
     np.maximum.at(best, image_of_text, own)
     own_texts_at_best = np.bincount(image_of_text[own >= best[image_of_text]], minlength=images)
@@ -58,8 +59,7 @@ def ranks(sims: np.ndarray, image_of_text: np.ndarray, *, block: int = 256) -> t
     t2i = np.full(texts, -1, dtype=np.int64)  # each text's own image is counted below, once
     for start in range(0, images, block):
         rows = sims[start : start + block]
-        if not np.isfinite(rows).all():
-            raise ValueError("similarities contain NaN or infinity: no rank can be given")
+        _require_finite(rows)
         i2t[start : start + block] = (rows >= best[start : start + block, None]).sum(1)
         t2i += (rows >= own[None, :]).sum(0)
     return (i2t - own_texts_at_best)[np.isfinite(best)], t2i
@@ -105,3 +105,8 @@ def detection(correspondence: np.ndarray, truth: np.ndarray, *, threshold: float
         recall=float(share),
         f1=float(2 * precision * share / (precision + share)) if found else 0.0,
     )
+
+
+def _require_finite(sims: np.ndarray) -> None:
+    if not np.isfinite(sims).all():
+        raise ValueError("similarities contain NaN or infinity: no rank can be given")

@@ -23,12 +23,10 @@ _PLAIN_SECONDS = 30.0  # between two lines where there is no terminal
 
 
 class Terminal:
-    """Progress of a training on a console; use it as a context manager."""
+    """Progress of a training on a console."""
 
-    def __init__(self, schedule: Schedule, steps_per_epoch: int, console: Console | None = None) -> None:
+    def __init__(self, schedule: Schedule, console: Console | None = None) -> None:
         self.schedule = schedule
-        self.steps_per_epoch = steps_per_epoch
-        self.total = sum(schedule.pieces) * steps_per_epoch
         self.console = console or Console(stderr=True)
         self.bar = Progress(
             SpinnerColumn(),
@@ -42,25 +40,20 @@ class Terminal:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.task = self.bar.add_task("starting", total=self.total, numbers="")
+        self.task = self.bar.add_task("starting", total=None, numbers="")
 
-    def __enter__(self) -> "Terminal":
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def began(self, clock: Clock) -> None:
-        self.done = clock.total_epoch * self.steps_per_epoch + min(clock.step, self.steps_per_epoch)
-        self.where = (
-            f"piece {clock.piece + 1}/{len(self.schedule.pieces)} "
-            f"epoch {clock.epoch + 1}/{self.schedule.pieces[clock.piece]}"
-        )
+    def began(self, clock: Clock, steps: int) -> None:
+        self.total = sum(self.schedule.pieces) * steps
+        self.done = self.first = clock.total_epoch * steps + min(clock.step, steps)
+        pieces = self.schedule.pieces
+        self.where = f"piece {clock.piece + 1}/{len(pieces)} epoch {clock.epoch + 1}/{pieces[clock.piece]}"
         self.begun = self.spoken = time.monotonic()
         self.pairs, self.loss = 0, 0.0
-        self.first = self.done
-        self.bar.update(self.task, description=self.where, completed=self.done)
+        self.bar.start()
+        self.bar.update(self.task, description=self.where, completed=self.done, total=self.total)
+
+    def ended(self) -> None:
+        self.bar.stop()
 
     def stepped(self, clock: Clock, log: StepLog) -> None:
         self.pairs += log.pairs
@@ -96,10 +89,10 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise InputError("--tensorboard needs the package tensorboard: pip install 'crcl[tensorboard]'") from error
-        self.writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self.writer = SummaryWriter(str(folder))
         self.epochs = 0
 
-    def began(self, clock: Clock) -> None:
+    def began(self, clock: Clock, steps: int) -> None:
         self.epochs = clock.total_epoch
 
     def stepped(self, clock: Clock, log: StepLog) -> None:
@@ -108,10 +101,17 @@ class TensorBoard:
     def measured(self, record: dict[str, Any]) -> None:
         values = {"loss": record["loss"], "dev rSum": record["dev"]["rsum"], "mean belief": record["mean_belief"]}
         for name, value in values.items():
-            self.writer.add_scalar(name, value, self.epochs)  # type: ignore[no-untyped-call]
-        self.writer.flush()  # type: ignore[no-untyped-call]
+            self.writer.add_scalar(name, value, self.epochs)
+        self.writer.flush()
+
+    def ended(self) -> None:
+        self.writer.close()
 
 
 def _minutes(seconds: float) -> str:
     whole = round(seconds)
-    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02d}"
+    return (
+        f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+        if whole >= 3600
+        else f"{whole // 60}:{whole % 60:02d}"
+    )

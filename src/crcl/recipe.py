@@ -12,7 +12,7 @@ from torch import nn
 
 from crcl import losses
 from crcl.checkpoint import Run, refuse_existing
-from crcl.config import Config, from_dict, to_dict
+from crcl.config import Config, differences, from_dict, load, to_dict
 from crcl.data import noise
 from crcl.data.batches import Batches, Standardize
 from crcl.data.formats import read, splits
@@ -152,6 +152,14 @@ def read_split(config: Config, split: str) -> Pairs:
     return read(data.path, split, features=data.features, ids=data.ids)
 
 
+def audited_pairs(run: Run, config: Config) -> Pairs:
+    """The training pairs as the run saw them, with the truth where noise was injected."""
+    clean = read_split(config, "train")
+    check_sizes(run, clean)
+    index = run.noise()
+    return clean if index is None else noise.apply(clean, index)
+
+
 def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
     if config.noise.file is not None:
         return noise.read_index(config.noise.file)
@@ -172,6 +180,21 @@ def check_sizes(run: Run, pairs: Pairs, *, as_trained: bool = True) -> None:
             f"{pairs.source}: {len(pairs)} pairs of {regions} regions, but {run.path} was trained on "
             f"{run.sizes['pairs']} pairs of {run.sizes['regions']}"
         )
+
+
+def resumed_config(path: str | Path, **asked: Any) -> Config:
+    """The config of a run to go on with; what is asked for besides may not change what comes out.
+
+    `asked` are the arguments of `config.load`.
+    """
+    run = Run.open(path)
+    stored = from_dict(run.config, source=str(run.path / "config.json"))
+    config = load(over=stored, **asked)
+    changed = {key: values for key, values in differences(stored, config).items() if key not in FREE_TO_CHANGE}
+    if changed:
+        lines = [f"{key}: the run has {was!r}, now asked for {now!r}" for key, (was, now) in changed.items()]
+        raise InputError("\n".join([f"{path}: --resume goes on with the run as it is, but", *lines]))
+    return config
 
 
 def train(

@@ -141,9 +141,9 @@ def _fold(pairs: Pairs, fold: int, size: int) -> Pairs:
     members = np.flatnonzero((pairs.image_index >= images[0]) & (pairs.image_index <= images[-1]))
     return replace(
         pairs,
-        captions=[pairs.captions[row] for row in members],
+        captions=[pairs.captions[int(row)] for row in members],
         image_index=pairs.image_index[members] - images[0],
-        image_ids=[pairs.image_ids[image] for image in images],
+        image_ids=pairs.image_ids[images[0] : images[-1] + 1],
         truth=None,
         feature_rows=images if pairs.feature_rows is None else pairs.feature_rows[images],
     )

@@ -41,8 +41,8 @@ class Schedule:
 class Listener(Protocol):
     """Who is told how a training goes: the terminal, TensorBoard, a test."""
 
-    def began(self, clock: Clock) -> None:
-        """An epoch begins, or goes on."""
+    def began(self, clock: Clock, steps: int) -> None:
+        """An epoch of so many training steps begins, or goes on."""
 
     def stepped(self, clock: Clock, log: StepLog) -> None:
         """A step is done."""
@@ -50,8 +50,11 @@ class Listener(Protocol):
     def measured(self, record: dict[str, Any]) -> None:
         """An epoch is done and measured on dev."""
 
+    def ended(self) -> None:
+        """The training is over, or stopped."""
 
-class Interrupted(Exception):
+
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """The user asked to stop; the state is saved."""
 
 
@@ -92,7 +95,7 @@ def fit(
     the one that the run keeps.
     """
     progress = _restore(method, run)
-    with _deferred_interrupts() as interrupted:
+    with _deferred_interrupts() as interrupted, _ending(listeners):
         while not progress.finished:
             if progress.epoch == 0 and progress.step == 0:
                 torch.manual_seed(int(np.random.SeedSequence([seed, progress.piece]).generate_state(1)[0]))
@@ -116,7 +119,7 @@ def _train_epoch(
     clock = schedule.clock(progress.piece, progress.epoch, progress.step)
     started = saved = time.monotonic()
     for listener in listeners:
-        listener.began(clock)
+        listener.began(clock, len(batches))
     for log in method.train_epoch(batches, clock):
         progress.step += 1
         if log.phase == "train":
@@ -203,6 +206,15 @@ def _restore(method: Method, run: Run | None) -> _Progress:
     if state["random"]["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["random"]["cuda"])
     return progress
+
+
+@contextmanager
+def _ending(listeners: Sequence[Listener]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for listener in listeners:
+            listener.ended()
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Seeded mismatches by the field's two protocols, and the field's index files."""
 
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -17,7 +16,7 @@ def mismatch(
     rate: float,
     seed: int,
     *,
-    level: Literal["caption", "image"] = "caption",
+    level: str = "caption",
     images: int | None = None,
 ) -> np.ndarray:
     """Permute images among a random share of the captions or of the images (Definition 1).

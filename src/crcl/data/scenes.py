@@ -17,8 +17,8 @@ SIDE = 96
 """Pixels along one side of a scene."""
 SMOOTH = 3
 """Scenes are drawn this much larger and reduced, so that edges are smooth."""
-MOST = 100_000
-"""More images than this are refused: the grammar would begin to repeat itself."""
+MOST_IMAGES, MOST_CAPTIONS = 100_000, 50
+"""More of either are refused: the scenes or the wordings would run out."""
 
 COLOURS = {
     "red": (214, 40, 40),
@@ -123,14 +123,12 @@ def relation(first: Thing, second: Thing) -> tuple[str, ...]:
 
 def tell(scene: Scene, rng: np.random.Generator, *, count: int = 5) -> list[str]:
     """Sentences that hold for the scene; they differ in wording, order and in how much they tell."""
-    told: list[str] = []
-    for _ in range(200 * count):
-        caption = _caption(scene, rng)
-        if caption not in told:
-            told.append(caption)
-        if len(told) == count:
-            return told
-    raise InputError(f"{count} captions per image are more than the grammar has; ask for fewer")
+    if not 1 <= count <= MOST_CAPTIONS:
+        raise InputError(f"captions per image must be from 1 to {MOST_CAPTIONS}, not {count}")
+    told: dict[str, None] = {}
+    while len(told) < count:
+        told[_caption(scene, rng)] = None
+    return list(told)
 
 
 def _caption(scene: Scene, rng: np.random.Generator) -> str:
@@ -282,11 +280,11 @@ def write(
 
     `describe` turns an image into its features (R, F). The folder appears when all of it is there.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()
     splits = {"train": train, "dev": dev, "test": test}
     total = sum(splits.values())
-    if min(splits.values()) < 1 or captions < 1 or total > MOST:
-        raise InputError(f"scenes need 1 or more of each split and caption, and {MOST} images at most; not {splits}")
+    if min(splits.values()) < 1 or total > MOST_IMAGES:
+        raise InputError(f"scenes need 1 or more images in each split and {MOST_IMAGES} at most in all, not {splits}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: there is something already; name a new folder or remove it")
     partial = folder.with_name(f".{folder.name}.partial")

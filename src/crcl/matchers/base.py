@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Encoded:
-    """Images or texts as a matcher sees them: one vector each, `(B, D)`, or `(B, L, D)` parts with their mask `(B, L)`."""
+    """Images or texts as a matcher sees them: vectors `(B, D)`, or parts `(B, L, D)` and which are real `(B, L)`."""
 
     features: Tensor
     mask: Tensor | None = None

@@ -4,7 +4,8 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from crcl.matchers.recurrent import averaged_directions
 
 
 def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
@@ -26,10 +27,7 @@ class WordEncoder(nn.Module):
         self.rnn = nn.GRU(word, embedding, batch_first=True, bidirectional=True)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        packed = pack_padded_sequence(self.embed(tokens), lengths.cpu(), batch_first=True, enforce_sorted=False)
-        both, _ = pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
-        forward, backward = both.chunk(2, dim=2)
-        return (forward + backward) / 2
+        return averaged_directions(self.rnn, self.embed(tokens), lengths)
 
 
 class TwoLayers(nn.Module):

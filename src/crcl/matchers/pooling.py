@@ -8,7 +8,8 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from crcl.matchers.recurrent import averaged_directions
 
 _TEMPERATURE = 0.1
 _HIDDEN = -10000.0  # stands for what is not there: sorted last, weighted 0
@@ -32,12 +33,10 @@ class GPO(nn.Module):
         """Weight of each sorted position, for samples of these lengths. (B, longest), 0 beyond a sample's length"""
         distinct, which = lengths.unique(return_inverse=True)
         codes = position_codes(int(distinct[-1]), self.gru.input_size).to(lengths.device, self.linear.weight.dtype)
-        packed = pack_padded_sequence(
-            codes.expand(len(distinct), -1, -1), distinct.cpu(), batch_first=True, enforce_sorted=False
-        )
-        both, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True)  # (distinct, longest, 2 * size)
-        forward, backward = both.float().chunk(2, dim=2)
-        scores = self.linear((forward + backward) / 2).float().squeeze(2)
+        hidden = averaged_directions(
+            self.gru, codes.expand(len(distinct), -1, -1), distinct
+        )  # (distinct, longest, size)
+        scores = self.linear(hidden).float().squeeze(2)
         positions = torch.arange(codes.shape[0], device=lengths.device)
         scores = scores.masked_fill(positions >= distinct[:, None], _HIDDEN)
         return (scores / _TEMPERATURE).softmax(1)[which]
@@ -71,7 +70,7 @@ class _SortedSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, weights: Tensor) -> Tensor:
         if any(ctx.needs_input_grad):  # type: ignore[attr-defined]
-            tagged = x.transpose(0, 1).double(memory_format=torch.contiguous_format)  # (L, B, D)
+            tagged = x.transpose(0, 1).contiguous().double()  # (L, B, D)
             tagged.view(torch.int64).bitwise_or_(torch.arange(x.shape[1])[:, None, None])
             keys = _network_sort(tagged)
             values = keys.float()  # the tag is far below half a unit in the last place: rounding removes it
@@ -82,7 +81,7 @@ class _SortedSum(torch.autograd.Function):
         return torch.bmm(weights[:, None], values).squeeze(1)
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor]:
         values, origins, weights = ctx.saved_tensors  # type: ignore[attr-defined]
         spread = weights[..., None] * grad[:, None]  # (B, L, D), in sorted order
         grad_x = torch.empty_like(spread).scatter_(1, origins, spread)

@@ -14,19 +14,34 @@ class VSE(nn.Module):
 
     def __init__(self, *, features: int, vocabulary: int, embedding: int = 1024, word: int = 300) -> None:
         super().__init__()
-        self.img = nn.Module()
-        self.img.fc = xavier_linear(features, embedding)
-        self.img.mlp = TwoLayers(features, embedding // 2, embedding)
-        self.img.gpool = GPO()
-        self.txt = WordEncoder(vocabulary=vocabulary, word=word, embedding=embedding)
-        self.txt.gpool = GPO()
+        self.img = _Images(features, embedding)
+        self.txt = _Texts(vocabulary=vocabulary, word=word, embedding=embedding)
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
-        x = self.img.fc(regions) + self.img.mlp(regions)  # (B, R, D)
-        return Encoded(l2(self.img.gpool(x, mask.sum(1))))
+        return Encoded(self.img(regions, mask.sum(1)))
 
     def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        return Encoded(l2(self.txt.gpool(self.txt(tokens, lengths), lengths)))
+        return Encoded(self.txt(tokens, lengths))
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         return images.features @ texts.features.T  # (images, texts)
+
+
+class _Images(nn.Module):
+    def __init__(self, features: int, embedding: int) -> None:
+        super().__init__()
+        self.fc = xavier_linear(features, embedding)
+        self.mlp = TwoLayers(features, embedding // 2, embedding)
+        self.gpool = GPO()
+
+    def forward(self, regions: Tensor, lengths: Tensor) -> Tensor:
+        return l2(self.gpool(self.fc(regions) + self.mlp(regions), lengths))
+
+
+class _Texts(WordEncoder):
+    def __init__(self, *, vocabulary: int, word: int, embedding: int) -> None:
+        super().__init__(vocabulary=vocabulary, word=word, embedding=embedding)
+        self.gpool = GPO()
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return l2(self.gpool(super().forward(tokens, lengths), lengths))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import nn
 
 from crcl.data.batches import Batches

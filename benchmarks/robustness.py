@@ -1,0 +1,171 @@
+"""CRCL and the plain objectives under injected mismatches: retrieval, detection, agreement with people.
+
+    python benchmarks/robustness.py DATA --crowd human_crowd.txt --rates 0.4 --seeds 3 --out docs/results/robustness.md
+
+DATA is a precomp folder (measured: Flickr8k). Every method gets the same mismatches at the same seed, the same matcher
+and the same schedule (plain objectives: CRCL's last piece). Runs are kept in --runs and resumed; a finished one is not
+trained again. `--jobs 2` trains two at a time, one thread each.
+"""
+
+import argparse
+import json
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+
+from crcl import config, metrics, recipe
+from crcl.checkpoint import Run
+from crcl.data.pairs import Pairs
+from crcl.metrics import detection
+from crcl.progress import Terminal
+from crcl.score import mean_similarities
+
+METHODS = ("crcl", "infonce", "complementary", "triplet", "triplet-hardest")
+
+
+def main() -> None:
+    options = parse()
+    jobs = [
+        {"method": method, "rate": rate, "seed": seed, **vars(options)}
+        for rate, seed, method in product(options.rates, range(options.seeds), options.methods)
+    ]
+    with ProcessPoolExecutor(options.jobs, initializer=use_threads, initargs=(options.jobs,)) as pool:
+        results = list(pool.map(measure, jobs))
+    report = render(results, options)
+    print(report)
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(report + "\n", encoding="utf-8")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--preset", default="flickr8k-cpu")
+    parser.add_argument("--matcher", default="vse")
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="as in crcl train")
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--rates", nargs="+", type=float, default=[0.4])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--crowd", type=Path, help="people's judgements of test pairs (Flickr8k's human_crowd.txt)")
+    parser.add_argument("--runs", type=Path, default=Path("runs/robustness"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="Markdown file to write")
+    return parser.parse_args()
+
+
+def use_threads(jobs: int) -> None:
+    torch.set_num_threads(max((os.cpu_count() or 1) // jobs, 1))
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Train one run, or go on with it, and measure it on the test split."""
+    chosen = config.load(
+        preset=job["preset"],
+        base={
+            "method": job["method"],
+            "matcher.name": job["matcher"],
+            "data.path": str(job["data"]),
+            "noise.rate": job["rate"],
+            "noise.seed": job["seed"],
+            "train.seed": job["seed"],
+        },
+        settings=job["settings"],
+    )
+    folder = job["runs"] / f"{job['matcher']}-{job['rate']:g}-{job['method']}-{job['seed']}"
+    result = folder / "result.json"
+    if not result.is_file():
+        run = recipe.train(chosen, folder, resume=True, listeners=[Terminal(recipe.schedule(chosen))])
+        result.write_text(json.dumps(score(run, chosen, job["crowd"])), encoding="utf-8")
+    return {"method": job["method"], "rate": job["rate"], "seed": job["seed"], **json.loads(result.read_text("utf-8"))}
+
+
+def score(run: Run, chosen: config.Config, crowd: Path | None) -> dict[str, Any]:
+    started = time.monotonic()
+    _, _, scorer = recipe.open_scorer(run.path)
+    test = recipe.read_split(chosen, "test")
+    sims = mean_similarities([scorer], test)
+    retrieval = metrics.retrieval(sims, test.image_index)
+    audited = recipe.audited_pairs(run, chosen)
+    values: dict[str, Any] = {"rsum": retrieval.rsum, **asdict(retrieval)}
+    if audited.truth is not None:
+        by_belief = detection(run.load_ledger(), audited.truth, threshold=0.5)
+        by_similarity = detection(scorer.pair_similarities(audited), audited.truth, threshold=0.5)
+        values |= {"belief": asdict(by_belief), "similarity": asdict(by_similarity)}
+    if crowd is not None:
+        values["people"] = agreement(sims, test, crowd)
+    timing = [json.loads(line)["seconds"] for line in (run.path / "timing.jsonl").read_text("utf-8").splitlines()]
+    return {**values, "seconds": sum(timing), "scoring_seconds": time.monotonic() - started}
+
+
+def agreement(sims: np.ndarray, test: Pairs, crowd: Path) -> float:
+    """AUROC of the similarities against people's judgements; pairs of an image with its own captions are left out."""
+    image_row = {name: row for row, name in enumerate(test.image_ids)}
+    captions_of: dict[int, list[int]] = {}
+    for caption, image in enumerate(test.image_index.tolist()):
+        captions_of.setdefault(image, []).append(caption)
+    scores, matches = [], []
+    for line in crowd.read_text("utf-8").splitlines():
+        image, caption, share, *_ = line.split("\t")
+        owner, _, number = caption.rpartition("#")
+        if image == owner or image not in image_row or owner not in image_row:
+            continue
+        scores.append(sims[image_row[image], captions_of[image_row[owner]][int(number)]])
+        matches.append(float(share) > 0.5)
+    return float(roc_auc_score(matches, scores))
+
+
+def render(results: list[dict[str, Any]], options: argparse.Namespace) -> str:
+    lines = [
+        f"Matcher `{options.matcher}`, preset `{options.preset}`"
+        + (f", `{' '.join(options.settings)}`" if options.settings else "")
+        + f", {options.seeds} seed{'s' if options.seeds > 1 else ''} (0 to {options.seeds - 1}: weights, batches and "
+        "mismatches). Mean ± standard deviation over the seeds. Test scores at the epoch that is best on dev; "
+        "detection of the mismatched training pairs by the run's beliefs, and by the best matcher's similarity.",
+        "",
+    ]
+    columns = (
+        "rSum | i2t R@1/5/10 | t2i R@1/5/10 | beliefs AUROC | beliefs AP | similarity AUROC | people AUROC | seconds"
+    )
+    for rate in options.rates:
+        lines += [f"### {rate:.0%} of the captions", "", f"| method | {columns} |", "|---|" + "---|" * 8]
+        for method in options.methods:
+            rows = [row for row in results if row["rate"] == rate and row["method"] == method]
+            lines.append(f"| {method} | " + " | ".join(cells(rows)) + " |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def cells(rows: list[dict[str, Any]]) -> list[str]:
+    recalls = [
+        "/".join(f"{np.mean([row[direction][k] for row in rows]):.1f}" for k in ("r1", "r5", "r10"))
+        for direction in ("i2t", "t2i")
+    ]
+    return [
+        spread([row["rsum"] for row in rows], 1),
+        *recalls,
+        spread([row["belief"]["auroc"] for row in rows if "belief" in row], 3),
+        spread([row["belief"]["average_precision"] for row in rows if "belief" in row], 3),
+        spread([row["similarity"]["auroc"] for row in rows if "similarity" in row], 3),
+        spread([row["people"] for row in rows if "people" in row], 3),
+        f"{np.mean([row['seconds'] for row in rows]):.0f}",
+    ]
+
+
+def spread(values: list[float], digits: int) -> str:
+    if not values:
+        return "–"
+    mean = f"{np.mean(values):.{digits}f}"
+    return f"{mean} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else mean
+
+
+if __name__ == "__main__":
+    main()

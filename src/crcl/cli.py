@@ -1,0 +1,305 @@
+"""The command line: one small function per command. What is wrong with the input ends with exit code 2."""
+
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from crcl import __version__, config, recipe
+from crcl import audit as auditing
+from crcl import demo as demonstration
+from crcl import info as describing
+from crcl.data import noise as mismatching
+from crcl.data.formats import read
+from crcl.errors import InputError, TrainingError
+from crcl.metrics import Retrieval
+from crcl.progress import TensorBoard, Terminal
+from crcl.score import Progress
+from crcl.score import evaluate as score
+from crcl.train import Interrupted, Listener
+
+app = typer.Typer(
+    help="Learn from image-caption pairs that are partly wrong: train a robust matcher, audit the pairs.",
+    epilog="First look, no data needed:  crcl demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+out = Console(highlight=False, markup=False)
+err = Console(stderr=True, highlight=False, markup=False)
+
+Data = Annotated[Path, typer.Argument(help="Folder in the field's layout, or a table (.csv .tsv .jsonl .parquet).")]
+Features = Annotated[Path | None, typer.Option(help="A table's features file (.npy).")]
+Ids = Annotated[Path | None, typer.Option(help="A table's image ids, one per row of the features.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Any key, e.g. loss.tau=0.03; `crcl info` lists all.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+
+
+def main() -> None:
+    """Run the command line and turn errors into messages and exit codes."""
+    try:
+        app()
+    except InputError as error:
+        err.print(f"crcl: {error}", soft_wrap=True)
+        sys.exit(2)
+    except TrainingError as error:
+        err.print(f"crcl: {error}", soft_wrap=True)
+        sys.exit(1)
+    except (Interrupted, KeyboardInterrupt):
+        command = shlex.join(["crcl", *(word for word in sys.argv[1:] if word not in ("--resume", "--overwrite"))])
+        again = f"{command} --resume" if sys.argv[1:2] == ["train"] else command
+        err.print(f"stopped; nothing is lost. Go on with:\n  {again}", soft_wrap=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        out.print(f"crcl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def train(
+    data: Data,
+    run: Annotated[Path, typer.Option("-o", "--out", help="Run folder to write.")],
+    preset: Annotated[str | None, typer.Option(help=f"One of: {', '.join(config.presets())}.")] = None,
+    file: Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")] = None,
+    method: Annotated[str | None, typer.Option(help=f"One of: {', '.join(config.METHOD_NAMES)}.")] = None,
+    matcher: Annotated[str | None, typer.Option(help=f"One of: {', '.join(recipe.MATCHERS)}.")] = None,
+    noise: Annotated[float | None, typer.Option(help="Mismatch this share of the training pairs, to measure.")] = None,
+    noise_level: Annotated[str | None, typer.Option(help="caption or image.")] = None,
+    noise_seed: Annotated[int | None, typer.Option(help="Seed of the mismatches.")] = None,
+    noise_file: Annotated[Path | None, typer.Option(help="Take the mismatches from the field's .npy index.")] = None,
+    vocab: Annotated[Path | None, typer.Option(help="Vocabulary in the field's JSON; otherwise built.")] = None,
+    features: Features = None,
+    ids: Ids = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and augmentation.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that prepare batches.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = None,
+    settings: Settings = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, to the same end.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
+) -> None:
+    """Train a matcher on pairs that are partly wrong, and learn which.
+
+    Example: `crcl train data/f30k_precomp -o runs/first --preset f30k-vse --noise 0.4`
+
+    Ctrl-C saves; the same command with --resume goes on and ends as if it had never been stopped.
+    """
+    given = {
+        "data.path": str(data),
+        "data.features": _text(features),
+        "data.ids": _text(ids),
+        "data.vocab": _text(vocab),
+        "method": method,
+        "matcher.name": matcher,
+        "noise.rate": noise,
+        "noise.level": noise_level,
+        "noise.seed": noise_seed,
+        "noise.file": _text(noise_file),
+        "train.seed": seed,
+        "train.workers": workers,
+        "train.device": device,
+    }
+    asked: dict[str, Any] = {
+        "preset": preset,
+        "file": file,
+        "base": {key: value for key, value in given.items() if value is not None},
+        "settings": settings or (),
+    }
+    go_on = resume and run.is_dir()
+    chosen = recipe.resumed_config(run, **asked) if go_on else config.load(**asked)
+    listeners: list[Listener] = [Terminal(recipe.schedule(chosen), console=err)]
+    if tensorboard:
+        listeners.append(TensorBoard(run / "tensorboard"))
+    recipe.train(chosen, run, resume=resume, overwrite=overwrite, listeners=listeners)
+    out.print(f"the run is in {run}; next:\n  crcl evaluate {run}\n  crcl audit {run}", soft_wrap=True)
+
+
+@app.command()
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are an ensemble: mean of similarities.")],
+    data: Annotated[Path | None, typer.Option(help="Other data than the run was trained on.")] = None,
+    split: Annotated[str, typer.Option(help="Split to evaluate on.")] = "test",
+    folds: Annotated[int, typer.Option(help="Average over so many consecutive parts (COCO 1K: 5).")] = 1,
+    features: Features = None,
+    ids: Ids = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Retrieval scores: R@1, R@5, R@10, median and mean rank in both directions, rSum.
+
+    Example: `crcl evaluate runs/saf runs/sgr --split testall --folds 5`
+
+    Ties count against the model.
+    """
+    opened = [recipe.open_scorer(run, device=device) for run in runs]
+    pairs = _pairs(opened[0][1], split, data, features, ids)
+    for run, _, _ in opened:
+        recipe.check_sizes(run, pairs, as_trained=False)
+    with _bar("scoring") as bar:
+        scores = score([scorer for _, _, scorer in opened], pairs, folds=folds, progress=_follow(bar))
+    if as_json:
+        out.print(json.dumps({"rsum": scores.rsum, **asdict(scores), "split": split, "folds": folds}), soft_wrap=True)
+    else:
+        out.print(_retrieval_table(scores, f"{pairs.images:,} images, {len(pairs):,} captions, {split}"))
+
+
+@app.command()
+def audit(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    output: Annotated[Path | None, typer.Option("-o", "--out", help="Table to write (.csv or .parquet).")] = None,
+    threshold: Annotated[float, typer.Option(help="Pairs believed in by less are suspects.")] = auditing.THRESHOLD,
+    data: Annotated[Path | None, typer.Option(help="Where the training data is now, if it has moved.")] = None,
+    features: Features = None,
+    ids: Ids = None,
+    device: Device = "auto",
+) -> None:
+    """Write what is believed of every training pair, worst first.
+
+    Example: `crcl audit runs/first -o suspects.csv`
+
+    Columns: row, image, caption, correspondence (0 suspect, 1 match), suspect, similarity; and truth where known.
+    """
+    output = output or run / "audit.csv"
+    auditing.check_ending(output)
+    opened, stored, scorer = recipe.open_scorer(run, device=device)
+    pairs = recipe.audited_pairs(opened, _located(stored, data, features, ids))
+    with _bar("similarities") as bar:
+        similarity = scorer.pair_similarities(pairs, progress=_follow(bar))
+    found = auditing.audit(pairs, opened.load_ledger(), similarity, threshold=threshold)
+    auditing.write(found, output)
+    share = len(found.suspects) / len(pairs)
+    out.print(f"{len(found.suspects):,} of {len(pairs):,} pairs ({share:.1%}) are suspect at threshold {threshold:g}")
+    scores = found.detection()
+    if scores is not None:
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in asdict(scores).items())
+        out.print(f"against the injected noise: {numbers}", soft_wrap=True)
+    out.print(f"written to {output}", soft_wrap=True)
+
+
+@app.command()
+def noise(
+    data: Data,
+    output: Annotated[Path, typer.Option("-o", "--out", help="Index file to write (.npy).")],
+    rate: Annotated[float, typer.Option(help="Share to mismatch, 0 to 1.")],
+    level: Annotated[str, typer.Option(help="caption: single captions; image: all captions of an image.")] = "caption",
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    features: Features = None,
+    ids: Ids = None,
+) -> None:
+    """Write a noise index in the field's layout, to share mismatches between tools and runs.
+
+    Example: `crcl noise data/f30k_precomp --rate 0.4 -o noise_0.4.npy`
+    """
+    pairs = read(data, "train", features=features, ids=ids)
+    index = mismatching.mismatch(pairs.image_index, rate, seed, level=level, images=pairs.images)
+    truth = mismatching.apply(pairs, index).truth
+    mismatching.write_index(output, index)
+    wrong = 0 if truth is None else int((~truth).sum())
+    out.print(f"{wrong:,} of {len(pairs):,} training pairs are mismatched; written to {output}", soft_wrap=True)
+
+
+@app.command()
+def info(
+    path: Annotated[Path | None, typer.Argument(help="Data or run folder; nothing: all settings.")] = None,
+    features: Features = None,
+    ids: Ids = None,
+) -> None:
+    """Say what is there: counts and shapes of data, config and progress of a run; without a path, every setting.
+
+    Example: `crcl info runs/first`
+    """
+    if path is None:
+        table = Table("key", "type", "default", "meaning", box=None, pad_edge=False)
+        for key in config.describe_keys():
+            table.add_row(*key)
+        out.print(table)
+        return
+    for name, fact in describing.describe(path, features=_text(features), ids=_text(ids)):
+        out.print(f"{name:<12}{fact}", soft_wrap=True)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("-o", "--out", help="Folder for data, runs and pictures.")] = Path("demo"),
+    images: Annotated[int, typer.Option(min=20, help="Training images to draw.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything.")] = 0,
+    settings: Settings = None,
+) -> None:
+    """Draw 2,000 scenes, mismatch 40 % of the pairs, train plainly and with CRCL, compare. A few minutes, no network.
+
+    Example: `crcl demo -o demo`
+    """
+
+    def listen(name: str, chosen: config.Config) -> Terminal:
+        err.print(f"training {name}")
+        return Terminal(recipe.schedule(chosen), console=err)
+
+    outcomes = demonstration.demo(
+        folder, images=images, seed=seed, settings=tuple(settings or ()), bar=_bar, listen=listen
+    )
+    table = Table("method", "rSum", "text R@1", "image R@1", "detection AUROC", "AP", title="Test scores on the scenes")
+    for outcome in outcomes:
+        scores, found = outcome.retrieval, outcome.detection
+        detected = (f"{found.auroc:.3f}", f"{found.average_precision:.3f}") if found else ("", "")
+        table.add_row(outcome.name, f"{scores.rsum:.1f}", f"{scores.i2t.r1:.1f}", f"{scores.t2i.r1:.1f}", *detected)
+    out.print(table)
+    for name, what in demonstration.LEFT_BEHIND.items():
+        out.print(f"{folder / name}  {what}", soft_wrap=True)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _located(stored: config.Config, data: Path | None, features: Path | None, ids: Path | None) -> config.Config:
+    """The stored config with data that is elsewhere now."""
+    moved = {"data.path": _text(data), "data.features": _text(features), "data.ids": _text(ids)}
+    return config.load(over=stored, base={key: value for key, value in moved.items() if value is not None})
+
+
+def _pairs(stored: config.Config, split: str, data: Path | None, features: Path | None, ids: Path | None) -> Any:
+    return recipe.read_split(_located(stored, data, features, ids), split)
+
+
+def _bar(what: str) -> Bar:
+    bar = Bar(console=err, transient=True, disable=not err.is_terminal)
+    bar.add_task(what, total=None)
+    return bar
+
+
+def _follow(bar: Bar) -> Progress:
+    return lambda done, total: bar.update(bar.task_ids[0], completed=done, total=total)
+
+
+def _retrieval_table(scores: Retrieval, title: str) -> Table:
+    table = Table("", "R@1", "R@5", "R@10", "median rank", "mean rank", title=title)
+    for name, direction in (("image to text", scores.i2t), ("text to image", scores.t2i)):
+        values = (direction.r1, direction.r5, direction.r10, direction.median_rank, direction.mean_rank)
+        table.add_row(name, *(f"{value:.1f}" for value in values))
+    table.caption = f"rSum {scores.rsum:.1f}"
+    return table

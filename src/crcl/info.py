@@ -1,0 +1,70 @@
+"""What is there: a short description of data or of a run folder."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcl.checkpoint import Run
+from crcl.data.formats import read, splits
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError
+
+Fact = tuple[str, str]
+
+
+def describe(path: str | Path, *, features: str | None = None, ids: str | None = None) -> list[Fact]:
+    """Facts about a run folder or about data, in the order to show them."""
+    path = Path(path)
+    if (path / "config.json").is_file():
+        return describe_run(Run.open(path))
+    names = splits(path)
+    if not names:
+        raise InputError(f"{path}: neither a run folder nor data (a folder with {{split}}_ims.npy files, or a table)")
+    facts: list[Fact] = [("data", str(path))]
+    for name in names:
+        facts += [(name, line) for line in describe_pairs(read(path, name, features=features, ids=ids))]
+    return facts
+
+
+def describe_pairs(pairs: Pairs) -> list[str]:
+    """Counts and shapes of one split."""
+    _, regions, size = pairs.features.shape
+    per_image = np.bincount(pairs.image_index, minlength=pairs.images)
+    low, high = int(per_image.min()), int(per_image.max())
+    each = str(low) if low == high else f"{low} to {high}"
+    words = np.array([len(caption.split()) for caption in pairs.captions])
+    return [
+        f"{len(pairs):,} pairs, {pairs.images:,} images, {each} captions per image",
+        f"features {regions} regions x {size} numbers, {pairs.features.dtype}",
+        f"captions of {words.min()} to {words.max()} words, {words.mean():.1f} on average",
+    ]
+
+
+def describe_run(run: Run) -> list[Fact]:
+    """Config, sizes and progress of a run."""
+    config, sizes = run.config, run.sizes
+    noise = config["noise"]
+    records = run.metrics()
+    pieces = config["train"]["pieces"] if config["method"] == "crcl" else config["train"]["pieces"][-1:]
+    facts: list[Fact] = [
+        ("run", str(run.path)),
+        ("method", f"{config['method']} on {config['matcher']['name']}, embedding {config['matcher']['embedding']}"),
+        ("data", f"{config['data']['path']}: {sizes['pairs']:,} pairs, {sizes['images']:,} images"),
+        ("noise", noise["file"] or f"{noise['rate']:.0%} at {noise['level']} level, seed {noise['seed']}"),
+        ("schedule", f"pieces {list(pieces)}, seed {config['train']['seed']}"),
+        ("progress", f"{len(records)} of {sum(pieces)} epochs"),
+    ]
+    if records:
+        facts += _describe_progress(run, records)
+    return facts
+
+
+def _describe_progress(run: Run, records: list[dict[str, Any]]) -> list[Fact]:
+    newest = [record for record in records if record["piece"] == records[-1]["piece"]]
+    best = max(newest, key=lambda record: float(record["dev"]["rsum"]))
+    beliefs = run.load_ledger()
+    return [
+        ("best epoch", f"{best['epoch'] + 1} of piece {best['piece'] + 1}, dev rSum {best['dev']['rsum']:.1f}"),
+        ("beliefs", f"mean {beliefs.mean():.3f}, {np.mean(beliefs < 0.1):.1%} of the pairs below 0.1"),
+    ]

@@ -1,0 +1,135 @@
+"""A bidirectional GRU over captions of different lengths, its two directions averaged.
+
+On a GPU this is cuDNN's. On CPU `nn.GRU` multiplies and accumulates weight gradients time step by time step, twice;
+here both directions run side by side and each weight gradient is one product over all time steps.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+def averaged_directions(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
+    """`(B, W, E)` -> `(B, longest, D)`, the mean of both directions, 0 behind a caption's end; `rnn` is batch-first."""
+    if x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
+        return _averaged_on_cpu(rnn, x, lengths)
+    packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    both, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
+    forward, backward = both.chunk(2, dim=2)
+    return (forward + backward) / 2
+
+
+@dataclass(frozen=True)
+class _Packing:
+    """Tokens sorted by time, longest caption first, so that the captions still running at a time are a prefix."""
+
+    places: Tensor
+    """(tokens,) where each token stands in a flat `(B * longest)` array"""
+    mirrored: Tensor
+    """(tokens,) the packed number of the same caption's token that is as far from the end as this from the start"""
+    sizes: list[int]
+    """captions running at each time"""
+    longest: int
+
+    @classmethod
+    def of(cls, lengths: Tensor) -> "_Packing":
+        longest = int(lengths.max())
+        ordered, captions = lengths.sort(descending=True, stable=True)
+        running = torch.arange(longest)[:, None] < ordered  # (time, captions)
+        sizes = running.sum(1)
+        time, rank = running.nonzero(as_tuple=True)
+        starts = sizes.cumsum(0) - sizes
+        mirrored = starts[ordered[rank] - 1 - time] + rank
+        return cls(captions[rank] * longest + time, mirrored, sizes.tolist(), longest)
+
+
+def _averaged_on_cpu(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
+    packing = _Packing.of(lengths)
+    tokens = x[:, : packing.longest].flatten(0, 1)[packing.places]  # (tokens, E)
+    both = torch.stack([tokens, tokens[packing.mirrored]])  # (2, tokens, E)
+    weights = (
+        torch.stack([getattr(rnn, name), getattr(rnn, f"{name}_reverse")])
+        for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    )
+    hidden = _TwoGRUs.apply(both, *weights, packing.sizes)  # (2, tokens, D)
+    mean = (hidden[0] + hidden[1][packing.mirrored]) / 2
+    flat = mean.new_zeros(len(x) * packing.longest, mean.shape[1])
+    return flat.index_copy(0, packing.places, mean).view(len(x), packing.longest, -1)
+
+
+class _TwoGRUs(torch.autograd.Function):
+    """Two GRUs side by side on packed tokens, `(2, tokens, E)` -> `(2, tokens, D)`; gates in the order r, z, n."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w_in: Tensor, w_hidden: Tensor, b_in: Tensor, b_hidden: Tensor, sizes: list[int]
+    ) -> Tensor:
+        size = w_hidden.shape[2]
+        bias = b_in.clone()
+        bias[:, : 2 * size] += b_hidden[:, : 2 * size]
+        b_n = b_hidden[:, None, 2 * size :]
+        gates = torch.baddbmm(bias[:, None], x, w_in.mT)  # (2, tokens, 3D), become r, z, n below
+        hidden = torch.empty(*gates.shape[:2], size)
+        inner = torch.empty_like(hidden)  # W_hn h + b_hn, which r gates
+        before, start = hidden.new_zeros(2, sizes[0], size), 0
+        for running in sizes:
+            now = slice(start, start + running)
+            before = before[:, :running]
+            recurrent = torch.bmm(before, w_hidden.mT)
+            rz = gates[:, now, : 2 * size].add_(recurrent[..., : 2 * size]).sigmoid_()
+            torch.add(recurrent[..., 2 * size :], b_n, out=inner[:, now])
+            n = gates[:, now, 2 * size :].addcmul_(rz[..., :size], inner[:, now]).tanh_()
+            before = torch.lerp(n, before, rz[..., size:], out=hidden[:, now])
+            start += running
+        ctx.save_for_backward(x, w_in, w_hidden, gates, inner, hidden)
+        ctx.sizes = sizes
+        return hidden
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, w_in, w_hidden, gates, inner, hidden = ctx.saved_tensors
+        sizes: list[int] = ctx.sizes
+        size = hidden.shape[2]
+        r, z, n = gates.split(size, dim=2)
+        before = _previous(hidden, sizes)
+        of_n = (1 - z) * (1 - n * n)
+        of_z = (before - n) * z * (1 - z)
+        of_r = inner * r * (1 - r)
+        to_input = torch.empty_like(gates)
+        to_hidden = torch.empty_like(gates)
+        carried = grad.new_zeros(2, 0, size)
+        end = grad.shape[1]
+        for running in reversed(sizes):
+            now = slice(end - running, end)
+            d = grad[:, now].clone()
+            d[:, : carried.shape[1]] += carried
+            d_n = torch.mul(d, of_n[:, now], out=to_input[:, now, 2 * size :])
+            torch.mul(d_n, of_r[:, now], out=to_hidden[:, now, :size])
+            torch.mul(d, of_z[:, now], out=to_hidden[:, now, size : 2 * size])
+            torch.mul(d_n, r[:, now], out=to_hidden[:, now, 2 * size :])
+            carried = torch.baddbmm(d.mul_(z[:, now]), to_hidden[:, now], w_hidden)
+            end -= running
+        to_input[..., : 2 * size] = to_hidden[..., : 2 * size]
+        d_x = torch.bmm(to_input, w_in) if ctx.needs_input_grad[0] else None
+        return (
+            d_x,
+            torch.bmm(to_input.mT, x),
+            torch.bmm(to_hidden.mT, before),
+            to_input.sum(1),
+            to_hidden.sum(1),
+            None,
+        )
+
+
+def _previous(hidden: Tensor, sizes: list[int]) -> Tensor:
+    """The state before each packed token: 0 at a caption's start."""
+    before = torch.zeros_like(hidden)
+    start = sizes[0]
+    for earlier, running in pairwise(sizes):
+        before[:, start : start + running] = hidden[:, start - earlier : start - earlier + running]
+        start += running
+    return before

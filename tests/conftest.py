@@ -1,0 +1,48 @@
+"""What several test files share: small made-up pairs, and the recorded numbers."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+
+from crcl.data.pairs import Pairs
+
+# The same examples in every run: a red test means a change of the code, and a slow machine is no failure.
+hypothesis.settings.register_profile("crcl", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.load_profile("crcl")
+
+WORDS = "a the red green blue small large dog cat ball child sits runs near behind under".split()
+
+
+def tiny_pairs(*, images: int = 6, captions: int = 2, regions: int = 4, size: int = 5, seed: int = 0) -> Pairs:
+    """Random features and random captions of 1 to 6 words, `captions` per image, in the order of the images."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(images, regions, size)).astype(np.float32)
+    features.flags.writeable = False
+    return Pairs(
+        captions=[" ".join(rng.choice(WORDS, rng.integers(1, 7))) for _ in range(images * captions)],
+        image_index=np.repeat(np.arange(images), captions),
+        features=features,
+        image_ids=[f"{i}.jpg" for i in range(images)],
+        source="tiny",
+    )
+
+
+def recorded_numbers(name: str) -> dict[str, np.ndarray]:
+    """The arrays of a file of recorded numbers."""
+    with np.load(Path(__file__).parent / "fixtures" / f"{name}.npz", allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Pairs]:
+    """The builder of small pairs."""
+    return tiny_pairs
+
+
+@pytest.fixture
+def recorded() -> Callable[[str], dict[str, np.ndarray]]:
+    """The reader of recorded numbers."""
+    return recorded_numbers

@@ -1,0 +1,189 @@
+"""Scoring: the matrix by direct computation, folds, ensembles, and the matcher left as it was."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from crcl import metrics
+from crcl.data.batches import Standardize
+from crcl.data.pairs import Pairs
+from crcl.data.vocab import Vocabulary
+from crcl.errors import InputError
+from crcl.matchers import VSE, Bow
+from crcl.score import Scorer, device_of, evaluate, mean_similarities, scoring
+
+Tiny = Callable[..., Pairs]
+each_matcher = pytest.mark.parametrize("matcher_class", [VSE, Bow])
+
+
+def scorer_for(
+    pairs: Pairs,
+    matcher_class: type[VSE] | type[Bow] = Bow,
+    *,
+    seed: int = 0,
+    batch_size: int = 5,
+    vocabulary: Vocabulary | None = None,
+) -> Scorer:
+    vocabulary = vocabulary or Vocabulary.build(pairs.captions, minimum=1)
+    torch.manual_seed(seed)
+    matcher = matcher_class(features=pairs.features.shape[2], vocabulary=len(vocabulary), embedding=8, word=6)
+    return Scorer(matcher, vocabulary, batch_size=batch_size)
+
+
+def direct_similarities(scorer: Scorer, pairs: Pairs) -> np.ndarray:
+    """One image and one caption at a time."""
+    matcher, tokens = scorer.matcher, scorer.tokens(pairs)
+    sims = np.empty((pairs.images, len(pairs)))
+    with scoring(matcher):
+        for image in range(pairs.images):
+            regions = torch.from_numpy(pairs.gather(np.array([image])))
+            if scorer.standardize is not None:
+                regions = torch.from_numpy(scorer.standardize(regions.numpy()))
+            encoded = matcher.encode_images(regions, torch.ones(regions.shape[:2], dtype=torch.bool))
+            for caption in range(len(pairs)):
+                ids = torch.from_numpy(tokens[caption].astype(np.int64))[None]
+                text = matcher.encode_texts(ids, torch.tensor([ids.shape[1]]))
+                sims[image, caption] = matcher.similarity(encoded, text).item()
+    return sims
+
+
+@each_matcher
+@pytest.mark.parametrize("standardized", [False, True])
+def test_similarities_are_those_of_each_image_with_each_caption_alone(
+    tiny: Tiny, matcher_class: type[VSE] | type[Bow], standardized: bool
+) -> None:
+    pairs = tiny()
+    scorer = scorer_for(pairs, matcher_class)
+    if standardized:
+        scorer = replace(scorer, standardize=Standardize.measure(pairs))
+    sims = scorer.similarities(pairs)
+    assert sims.dtype == np.float32
+    np.testing.assert_allclose(sims, direct_similarities(scorer, pairs), atol=1e-5)
+
+
+@each_matcher
+def test_the_batch_size_changes_nothing(tiny: Tiny, matcher_class: type[VSE] | type[Bow]) -> None:
+    pairs = tiny()
+    scorer = scorer_for(pairs, matcher_class)
+    expected = scorer.similarities(pairs)
+    for batch_size in (1, 7, 100):
+        np.testing.assert_allclose(replace(scorer, batch_size=batch_size).similarities(pairs), expected, atol=1e-5)
+
+
+def test_known_tokens_need_not_be_made_again(tiny: Tiny) -> None:
+    pairs = tiny()
+    scorer = scorer_for(pairs)
+    wordless = replace(pairs, captions=["?"] * len(pairs))
+    np.testing.assert_array_equal(
+        scorer.similarities(wordless, tokens=scorer.tokens(pairs)), scorer.similarities(pairs)
+    )
+
+
+@each_matcher
+def test_pair_similarities_are_those_of_the_images_that_are_shown(
+    tiny: Tiny, matcher_class: type[VSE] | type[Bow]
+) -> None:
+    pairs = tiny(images=25)
+    pairs = pairs.show(np.roll(pairs.image_index, 3))
+    scorer = scorer_for(pairs, matcher_class, batch_size=64)
+    own = scorer.similarities(pairs)[pairs.image_index, np.arange(len(pairs))]
+    np.testing.assert_allclose(scorer.pair_similarities(pairs), own, atol=1e-5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_matcher_is_left_in_the_mode_it_was_in(tiny: Tiny, training: bool) -> None:
+    pairs = tiny()
+    scorer = scorer_for(pairs)
+    module = scorer.matcher
+    assert isinstance(module, torch.nn.Module)
+    module.train(training)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    first, second = scorer.similarities(pairs), scorer.similarities(pairs)
+    assert module.training is training
+    assert all(part.training is training for part in module.modules())
+    np.testing.assert_array_equal(first, second)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_the_mode_is_restored_after_an_error_too(tiny: Tiny) -> None:
+    matcher = scorer_for(tiny()).matcher
+    with pytest.raises(RuntimeError, match="on the way"), scoring(matcher):
+        assert not matcher.training  # type: ignore[attr-defined]
+        assert torch.is_inference_mode_enabled()
+        raise RuntimeError("on the way")
+    assert matcher.training  # type: ignore[attr-defined]
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_the_device_is_that_of_the_parameters() -> None:
+    assert device_of(torch.nn.Linear(1, 1, device="meta")).type == "meta"
+    assert device_of(torch.nn.Identity()).type == "cpu"
+
+
+def test_scores_are_the_metrics_of_the_similarities(tiny: Tiny) -> None:
+    pairs = tiny(images=12)
+    scorer = scorer_for(pairs)
+    found = evaluate([scorer], pairs)
+    assert found == metrics.retrieval(scorer.similarities(pairs), pairs.image_index)
+    assert found == evaluate([scorer], pairs, tokens=scorer.tokens(pairs))
+
+
+@pytest.mark.parametrize("repeated", [False, True], ids=["stored once", "stored rows chosen"])
+def test_folds_are_consecutive_parts_whose_scores_are_averaged(tiny: Tiny, repeated: bool) -> None:
+    """Whatever the order of the captions and the number of captions per image."""
+    pairs = tiny(images=12, captions=3)
+    image_index = np.random.default_rng(0).integers(0, 12, len(pairs))
+    rows = np.random.default_rng(1).permutation(12) if repeated else None
+    pairs = replace(pairs, image_index=image_index, feature_rows=rows)
+    scorer = scorer_for(pairs)
+    sims = scorer.similarities(pairs)
+    parts = []
+    for fold in range(3):
+        members = np.flatnonzero(image_index // 4 == fold)
+        parts.append(metrics.retrieval(sims[4 * fold : 4 * fold + 4, members], image_index[members] - 4 * fold))
+    assert evaluate([scorer], pairs, folds=3) == metrics.mean(parts)
+
+
+def test_an_ensemble_scores_with_the_mean_of_the_similarities(tiny: Tiny) -> None:
+    """Each matcher reads the captions with its own words."""
+    pairs = tiny(images=12)
+    words = Vocabulary.build(pairs.captions, minimum=1).words
+    backwards = Vocabulary([*words[:4], *words[:3:-1]])
+    scorers = [
+        scorer_for(pairs, Bow, seed=1),
+        scorer_for(pairs, VSE, seed=2),
+        scorer_for(pairs, Bow, seed=3, vocabulary=backwards),
+    ]
+    sims = [scorer.similarities(pairs) for scorer in scorers]
+    mean = mean_similarities(scorers, pairs)
+    np.testing.assert_allclose(mean, np.mean(sims, axis=0), atol=1e-6)
+    assert evaluate(scorers, pairs) == metrics.retrieval(mean, pairs.image_index)
+    assert evaluate(scorers, pairs, folds=2) != evaluate(scorers[:1], pairs, folds=2)
+
+
+@pytest.mark.parametrize("folds", [0, -1, 5, 13])
+def test_folds_that_do_not_divide_the_images_are_refused(tiny: Tiny, folds: int) -> None:
+    pairs = tiny(images=12)
+    with pytest.raises(InputError, match=f"12 images cannot be cut into {folds} folds of one size"):
+        evaluate([scorer_for(pairs)], pairs, folds=folds)
+
+
+def test_no_pairs_are_refused(tiny: Tiny) -> None:
+    pairs = tiny()
+    scorer = scorer_for(pairs)
+    nothing = replace(pairs, captions=[], image_index=np.zeros(0, dtype=np.int64))
+    with pytest.raises(InputError, match="tiny: no pairs to evaluate on"):
+        evaluate([scorer], nothing)
+
+
+def test_progress_is_told_until_all_is_done(tiny: Tiny) -> None:
+    pairs = tiny()
+    scorer, told = scorer_for(pairs), []
+    scorer.similarities(pairs, progress=lambda done, total: told.append((done, total)))
+    assert told == [(5, 12), (10, 12), (12, 12)]
+    told.clear()
+    scorer.pair_similarities(pairs, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (12, 12)
