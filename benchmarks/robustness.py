@@ -4,12 +4,11 @@
 
 DATA is a precomp folder (measured: Flickr8k). Every method gets the same mismatches at the same seed, the same matcher
 and the same schedule (plain objectives: CRCL's last piece). Runs are kept in --runs and resumed; a finished one is not
-trained again. `--jobs 2` trains two at a time, one thread each.
+trained again. `--jobs 2` trains two at a time.
 """
 
 import argparse
 import json
-import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -37,7 +36,7 @@ def main() -> None:
         {"method": method, "rate": rate, "seed": seed, **vars(options)}
         for rate, seed, method in product(options.rates, range(options.seeds), options.methods)
     ]
-    with ProcessPoolExecutor(options.jobs, initializer=use_threads, initargs=(options.jobs,)) as pool:
+    with ProcessPoolExecutor(options.jobs, initializer=torch.set_num_threads, initargs=(options.threads,)) as pool:
         results = list(pool.map(measure, jobs))
     report = render(results, options)
     print(report)
@@ -57,13 +56,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--crowd", type=Path, help="people's judgements of test pairs (Flickr8k's human_crowd.txt)")
     parser.add_argument("--runs", type=Path, default=Path("runs/robustness"))
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each training")
     parser.add_argument("--out", type=Path, help="Markdown file to write")
     return parser.parse_args()
-
-
-def use_threads(jobs: int) -> None:
-    torch.set_num_threads(max((os.cpu_count() or 1) // jobs, 1))
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:

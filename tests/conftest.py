@@ -13,7 +13,7 @@ from crcl.data.pairs import Pairs
 hypothesis.settings.register_profile("crcl", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("crcl")
 
-WORDS = "a the red green blue small large dog cat ball child sits runs near behind under".split()
+WORDS = ["a", "the", "red", "blue", "small", "large", "dog", "cat", "ball", "child", "sits", "runs", "near", "under"]
 
 
 def tiny_pairs(*, images: int = 6, captions: int = 2, regions: int = 4, size: int = 5, seed: int = 0) -> Pairs:

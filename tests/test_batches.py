@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from crcl.data.batches import Batch, Batches, Standardize, pad
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import END, PAD, START, Tokens, Vocabulary
+from crcl.errors import InputError
 
 Tiny = Callable[..., Pairs]
 FIELDS = ("pairs", "regions", "region_mask", "tokens", "lengths")
@@ -86,6 +87,16 @@ def test_batches_are_the_same_whatever_the_number_of_workers(tiny: Tiny, workers
     assert len(found) == len(expected) == 2
     assert all(map(same, found, expected))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_bad_features_are_refused_by_their_own_message_in_worker_processes_too(tiny: Tiny, workers: int) -> None:
+    pairs = tiny()
+    features = pairs.features.copy()
+    features[3, 1, 2] = np.nan
+    batches = batches_of(replace(pairs, features=features), workers=workers)
+    with pytest.raises(InputError, match=r"^tiny: NaN or infinity in row 3 \(image '3\.jpg'\)"):
+        list(batches.epoch(0))
 
 
 @pytest.mark.parametrize("start", [0, 1, 2, 3])
@@ -205,13 +216,11 @@ def test_no_caption_and_no_image_is_ever_empty(tiny: Tiny, dropped_regions: str)
     assert bool((batch.regions[:, 0].abs().amax(1) > 1e-9).all())
 
 
-def test_augmentation_differs_from_epoch_to_epoch(tiny: Tiny) -> None:
-    batches = batches_of(tiny(regions=30), batch_size=12)
-    masks = []
-    for epoch in (0, 1):
-        (batch,) = batches.epoch(epoch)
-        masks.append(batch.region_mask.sum(1)[batch.pairs.argsort()])
-    assert not torch.equal(*masks)
+def test_augmentation_differs_from_batch_to_batch_and_from_epoch_to_epoch(tiny: Tiny) -> None:
+    batches = batches_of(tiny(regions=30), batch_size=6)
+    masks = [batch.region_mask.sum(1).tolist() for epoch in (0, 1) for batch in batches.epoch(epoch)]
+    assert len(masks) == 4
+    assert all(one != other for one, other in combinations(masks, 2))
 
 
 @pytest.mark.parametrize("dropped_regions", ["removed", "blanked"])

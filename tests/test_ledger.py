@@ -37,7 +37,7 @@ def random_epoch(rng: np.random.Generator, pairs: int, *, share: float = 0.8) ->
 def slow_paper(
     pieces: list[list[Seen]], pairs: int, *, momentum: float, freeze_epochs: int
 ) -> list[list[dict[int, float]]]:
-    """Eq. 11 for one pair after the other; piece j and epoch t count from 1. A p̂ that does not exist changes nothing."""
+    """Eq. 11 for one pair after the other; piece j and epoch t count from 1. Where there is no p̂, nothing changes."""
     beliefs: list[list[dict[int, float]]] = [[{} for _ in epochs] for epochs in pieces]
     for pair in range(pairs):
         end_of_previous_piece = 1.0

@@ -40,13 +40,9 @@ def similarities(size: int = 5, *, seed: int = 0, scale: float = 0.3) -> Tensor:
 
 def slow_probabilities(sims: Tensor, tau: float) -> tuple[list[list[float]], list[list[float]]]:
     """Eq. 3, entry by entry."""
-    s, everyone = sims.tolist(), range(len(sims))
-    i2t = [
-        [math.exp(s[i][j] / tau) / sum(math.exp(s[i][k] / tau) for k in everyone) for j in everyone] for i in everyone
-    ]
-    t2i = [
-        [math.exp(s[i][j] / tau) / sum(math.exp(s[k][j] / tau) for k in everyone) for j in everyone] for i in everyone
-    ]
+    e, everyone = [[math.exp(s / tau) for s in row] for row in sims.tolist()], range(len(sims))
+    i2t = [[e[i][j] / sum(e[i][k] for k in everyone) for j in everyone] for i in everyone]
+    t2i = [[e[i][j] / sum(e[k][j] for k in everyone) for j in everyone] for i in everyone]
     return i2t, t2i
 
 
@@ -182,9 +178,7 @@ def test_complementary_losses_over_all_positives_add_up_in_each_direction(
 ) -> None:
     """Image i takes every text in turn as its positive, and text i every image: N - 1 at q = 1."""
     i2t, t2i = losses.matching_log_probs(similarities(size, seed=seed, scale=scale), 0.5)
-    certain = torch.eye(
-        size, dtype=torch.float64
-    ).log()  # a direction that costs nothing, so that the other stands alone
+    certain = torch.eye(size, dtype=torch.float64).log()  # a direction that costs nothing
     for exponent in (q, 1.0):
         images = sum(losses.complementary(i2t.roll(-shift, 1), certain, exponent) for shift in range(size))
         texts = sum(losses.complementary(certain, t2i.roll(-shift, 0), exponent) for shift in range(size))

@@ -16,10 +16,10 @@ def slow_ranks(sims: np.ndarray, image_of_text: np.ndarray) -> tuple[list[int], 
     i2t, t2i = [], []
     for image in range(images):
         if image in image_of_text:
-            order = sorted(range(texts), key=lambda text: -sims[image, text])  # noqa: B023
+            order = sorted(range(texts), key=lambda text: -sims[image, text])
             i2t.append(min(place for place, text in enumerate(order) if image_of_text[text] == image))
     for text in range(texts):
-        order = sorted(range(images), key=lambda image: -sims[image, text])  # noqa: B023
+        order = sorted(range(images), key=lambda image: -sims[image, text])
         t2i.append(order.index(image_of_text[text]))
     return i2t, t2i
 

@@ -93,6 +93,13 @@ def test_sorted_sum_keeps_other_precisions(dtype: torch.dtype) -> None:
     torch.testing.assert_close(pooled, plain_sorted_sum(x, weights), rtol=2e-2, atol=2e-2)
 
 
+def test_a_second_derivative_of_the_quick_sorted_sum_is_refused_rather_than_wrong() -> None:
+    x, weights = random(2, 7, 3).requires_grad_(), random(2, 7).requires_grad_()
+    (gradient,) = torch.autograd.grad(sorted_sum(x, weights).square().sum(), weights, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.sum().backward()
+
+
 def test_sorted_sum_changes_nothing_it_was_given() -> None:
     x, weights = random(2, 7, 3), random(2, 7)
     before = x.clone(), weights.clone()

@@ -110,11 +110,17 @@ def test_the_matcher_is_left_in_the_mode_it_was_in(tiny: Tiny, training: bool) -
 
 def test_the_mode_is_restored_after_an_error_too(tiny: Tiny) -> None:
     matcher = scorer_for(tiny()).matcher
-    with pytest.raises(RuntimeError, match="on the way"), scoring(matcher):
-        assert not matcher.training  # type: ignore[attr-defined]
-        assert torch.is_inference_mode_enabled()
-        raise RuntimeError("on the way")
-    assert matcher.training  # type: ignore[attr-defined]
+    assert isinstance(matcher, torch.nn.Module)
+
+    def fail() -> None:
+        with scoring(matcher):
+            assert not matcher.training
+            assert torch.is_inference_mode_enabled()
+            raise RuntimeError("on the way")
+
+    with pytest.raises(RuntimeError, match="on the way"):
+        fail()
+    assert matcher.training
     assert not torch.is_inference_mode_enabled()
 
 

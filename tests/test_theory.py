@@ -1,6 +1,7 @@
 """The paper's bound: sums of tangents, Eq. 7 on random risks, Lemma 1."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -94,8 +95,8 @@ def test_bounds_tighten_as_q_grows_and_vanish_at_q_one(n: int, share: float) -> 
     noise = share * (n - 1) / n
     lower = [theory.lower_bound(q, noise, n) for q in np.linspace(0, 1, 11)]
     upper = [theory.noisy_upper_bound(q, noise, n) for q in np.linspace(0, 1, 11)]
-    assert all(a < b for a, b in zip(lower[:-1], lower[1:], strict=True))
-    assert all(a > b for a, b in zip(upper[:-1], upper[1:], strict=True))
+    assert all(a < b for a, b in pairwise(lower))
+    assert all(a > b for a, b in pairwise(upper))
     assert lower[-1] == upper[-1] == 0
 
 

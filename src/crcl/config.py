@@ -378,6 +378,11 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
         wrong = [_wrong_value(details, values) for details in found]
     if errors or wrong:
         raise InputError("\n".join([*errors, *wrong]))
+    if config.method == "crcl" and config.ledger.freeze_epochs >= max(config.train.pieces):
+        raise InputError(
+            f"ledger.freeze_epochs: {config.ledger.freeze_epochs} epochs of each piece are frozen, and no piece of "
+            f"train.pieces {list(config.train.pieces)} is longer: no belief would ever change"
+        )
     return config
 
 

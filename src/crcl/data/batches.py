@@ -4,7 +4,7 @@ Everything random in a batch comes from (seed, epoch, stream, batch number) alon
 the number of workers, and a training that was interrupted goes on in the middle of an epoch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import PAD, Tokens
+from crcl.errors import InputError
 
 # Size augmentation (VSE∞): of all words a tenth is masked, a fiftieth replaced, a twelfth or so dropped.
 _MASKED, _REPLACED, _DROPPED = 0.10, 0.12, 0.20
@@ -133,7 +134,7 @@ class Batches:
         plan = _Epoch(self, epoch, among, stream, self.augment if augment is None else augment)
         numbers = range(start, len(plan))
         if not self.workers:
-            return (plan[number] for number in numbers)
+            return _raising(plan[number] for number in numbers)
         loader = DataLoader(
             plan,
             batch_size=None,
@@ -142,7 +143,7 @@ class Batches:
             pin_memory=self.pin_memory,
             generator=torch.Generator().manual_seed(0),  # the loader draws a seed; ours come from the plan
         )
-        return iter(loader)
+        return _raising(loader)
 
     def make(self, numbers: np.ndarray, rng: np.random.Generator | None) -> Batch:
         """One batch of these pairs; augmented where a random generator is given."""
@@ -185,7 +186,7 @@ class Batches:
         return regions, real
 
 
-class _Epoch(Dataset[Batch]):
+class _Epoch(Dataset[Batch | InputError]):
     """One epoch's plan, which a worker process can carry out in parts."""
 
     def __init__(self, batches: Batches, epoch: int, among: np.ndarray | None, stream: int, augment: bool) -> None:
@@ -198,10 +199,21 @@ class _Epoch(Dataset[Batch]):
     def __len__(self) -> int:
         return self.batches.count(len(self.order))
 
-    def __getitem__(self, number: int) -> Batch:
+    def __getitem__(self, number: int) -> Batch | InputError:
+        """A batch, or what is wrong with it: raised in a worker, the message would be buried under a traceback."""
         size = self.batches.batch_size
         rng = np.random.default_rng([*self.key, 1 + number]) if self.augment else None
-        return self.batches.make(self.order[number * size : (number + 1) * size], rng)
+        try:
+            return self.batches.make(self.order[number * size : (number + 1) * size], rng)
+        except InputError as error:
+            return error
+
+
+def _raising(loaded: Iterable[Batch | InputError]) -> Iterator[Batch]:
+    for batch in loaded:
+        if isinstance(batch, InputError):
+            raise batch
+        yield batch
 
 
 def pad(tokens: Tokens, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

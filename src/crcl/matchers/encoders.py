@@ -27,7 +27,8 @@ class WordEncoder(nn.Module):
         self.rnn = nn.GRU(word, embedding, batch_first=True, bidirectional=True)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return averaged_directions(self.rnn, self.embed(tokens), lengths)
+        words, which = tokens.unique(return_inverse=True)
+        return averaged_directions(self.rnn, self.embed(words), which, lengths)
 
 
 class TwoLayers(nn.Module):

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from crcl.matchers.recurrent import averaged_directions
 
@@ -33,9 +34,8 @@ class GPO(nn.Module):
         """Weight of each sorted position, for samples of these lengths. (B, longest), 0 beyond a sample's length"""
         distinct, which = lengths.unique(return_inverse=True)
         codes = position_codes(int(distinct[-1]), self.gru.input_size).to(lengths.device, self.linear.weight.dtype)
-        hidden = averaged_directions(
-            self.gru, codes.expand(len(distinct), -1, -1), distinct
-        )  # (distinct, longest, size)
+        same = torch.arange(len(codes), device=codes.device).expand(len(distinct), -1)
+        hidden = averaged_directions(self.gru, codes, same, distinct)  # (distinct, longest, size)
         scores = self.linear(hidden).float().squeeze(2)
         positions = torch.arange(codes.shape[0], device=lengths.device)
         scores = scores.masked_fill(positions >= distinct[:, None], _HIDDEN)
@@ -45,9 +45,10 @@ class GPO(nn.Module):
 @lru_cache(maxsize=8)
 def position_codes(length: int, size: int) -> Tensor:
     """Sine and cosine codes of positions 0, 1, …, interleaved. (length, size)"""
-    frequencies = torch.exp(torch.arange(0, size, 2) * (-math.log(10000.0) / size))
-    angles = torch.arange(length)[:, None] * frequencies
-    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+    with torch.inference_mode(False):  # codes first asked for while scoring are kept, and training uses them too
+        frequencies = torch.exp(torch.arange(0, size, 2) * (-math.log(10000.0) / size))
+        angles = torch.arange(length)[:, None] * frequencies
+        return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
 
 
 def sorted_sum(x: Tensor, weights: Tensor) -> Tensor:
@@ -81,6 +82,7 @@ class _SortedSum(torch.autograd.Function):
         return torch.bmm(weights[:, None], values).squeeze(1)
 
     @staticmethod
+    @once_differentiable  # the sorted values are saved without their history
     def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor]:
         values, origins, weights = ctx.saved_tensors  # type: ignore[attr-defined]
         spread = weights[..., None] * grad[:, None]  # (B, L, D), in sorted order

@@ -1,7 +1,8 @@
 """A bidirectional GRU over captions of different lengths, its two directions averaged.
 
 On a GPU this is cuDNN's. On CPU `nn.GRU` multiplies and accumulates weight gradients time step by time step, twice;
-here both directions run side by side and each weight gradient is one product over all time steps.
+here both directions run side by side, each weight gradient is one product over all time steps, and what depends on a
+word alone is computed once per distinct word, of which a batch has far fewer than tokens.
 """
 
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
-def averaged_directions(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
-    """`(B, W, E)` -> `(B, longest, D)`, the mean of both directions, 0 behind a caption's end; `rnn` is batch-first."""
-    if x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
-        return _averaged_on_cpu(rnn, x, lengths)
-    packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+def averaged_directions(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Tensor) -> Tensor:
+    """Mean of both directions of a batch-first GRU, `(B, longest, D)`, 0 behind a caption's end.
+
+    `inputs` are distinct vectors `(V, E)`, and `which` says the one at each place `(B, W)`.
+    """
+    if inputs.device.type == "cpu" and inputs.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
+        return _averaged_on_cpu(rnn, inputs, which, lengths)
+    packed = pack_padded_sequence(inputs[which], lengths.cpu(), batch_first=True, enforce_sorted=False)
     both, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
     forward, backward = both.chunk(2, dim=2)
     return (forward + backward) / 2
@@ -47,51 +51,49 @@ class _Packing:
         return cls(captions[rank] * longest + time, mirrored, sizes.tolist(), longest)
 
 
-def _averaged_on_cpu(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
+def _averaged_on_cpu(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Tensor) -> Tensor:
     packing = _Packing.of(lengths)
-    tokens = x[:, : packing.longest].flatten(0, 1)[packing.places]  # (tokens, E)
-    both = torch.stack([tokens, tokens[packing.mirrored]])  # (2, tokens, E)
-    weights = (
+    tokens = which[:, : packing.longest].flatten()[packing.places]  # (tokens,)
+    w_in, w_hidden, b_in, b_hidden = (
         torch.stack([getattr(rnn, name), getattr(rnn, f"{name}_reverse")])
         for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     )
-    hidden = _TwoGRUs.apply(both, *weights, packing.sizes)  # (2, tokens, D)
+    of_inputs = torch.baddbmm(b_in[:, None], inputs.expand(2, -1, -1), w_in.mT)  # (2, V, 3D)
+    gates = torch.stack([of_inputs[0][tokens], of_inputs[1][tokens[packing.mirrored]]])  # (2, tokens, 3D)
+    hidden = _TwoGRUs.apply(gates, w_hidden, b_hidden, packing.sizes)  # (2, tokens, D)
     mean = (hidden[0] + hidden[1][packing.mirrored]) / 2
-    flat = mean.new_zeros(len(x) * packing.longest, mean.shape[1])
-    return flat.index_copy(0, packing.places, mean).view(len(x), packing.longest, -1)
+    flat = mean.new_zeros(len(which) * packing.longest, mean.shape[1])
+    return flat.index_copy(0, packing.places, mean).view(len(which), packing.longest, -1)
 
 
 class _TwoGRUs(torch.autograd.Function):
-    """Two GRUs side by side on packed tokens, `(2, tokens, E)` -> `(2, tokens, D)`; gates in the order r, z, n."""
+    """Two GRUs side by side: what packed inputs give the gates r, z, n, `(2, tokens, 3D)` -> `(2, tokens, D)`.
+
+    The first argument is used up.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, w_in: Tensor, w_hidden: Tensor, b_in: Tensor, b_hidden: Tensor, sizes: list[int]
-    ) -> Tensor:
+    def forward(ctx: Any, gates: Tensor, w_hidden: Tensor, b_hidden: Tensor, sizes: list[int]) -> Tensor:
         size = w_hidden.shape[2]
-        bias = b_in.clone()
-        bias[:, : 2 * size] += b_hidden[:, : 2 * size]
-        b_n = b_hidden[:, None, 2 * size :]
-        gates = torch.baddbmm(bias[:, None], x, w_in.mT)  # (2, tokens, 3D), become r, z, n below
         hidden = torch.empty(*gates.shape[:2], size)
         inner = torch.empty_like(hidden)  # W_hn h + b_hn, which r gates
         before, start = hidden.new_zeros(2, sizes[0], size), 0
         for running in sizes:
             now = slice(start, start + running)
             before = before[:, :running]
-            recurrent = torch.bmm(before, w_hidden.mT)
+            recurrent = torch.baddbmm(b_hidden[:, None], before, w_hidden.mT)
             rz = gates[:, now, : 2 * size].add_(recurrent[..., : 2 * size]).sigmoid_()
-            torch.add(recurrent[..., 2 * size :], b_n, out=inner[:, now])
-            n = gates[:, now, 2 * size :].addcmul_(rz[..., :size], inner[:, now]).tanh_()
+            inner[:, now] = recurrent[..., 2 * size :]
+            n = gates[:, now, 2 * size :].addcmul_(rz[..., :size], recurrent[..., 2 * size :]).tanh_()
             before = torch.lerp(n, before, rz[..., size:], out=hidden[:, now])
             start += running
-        ctx.save_for_backward(x, w_in, w_hidden, gates, inner, hidden)
+        ctx.save_for_backward(w_hidden, gates, inner, hidden)
         ctx.sizes = sizes
         return hidden
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, w_in, w_hidden, gates, inner, hidden = ctx.saved_tensors
+        w_hidden, gates, inner, hidden = ctx.saved_tensors
         sizes: list[int] = ctx.sizes
         size = hidden.shape[2]
         r, z, n = gates.split(size, dim=2)
@@ -114,15 +116,7 @@ class _TwoGRUs(torch.autograd.Function):
             carried = torch.baddbmm(d.mul_(z[:, now]), to_hidden[:, now], w_hidden)
             end -= running
         to_input[..., : 2 * size] = to_hidden[..., : 2 * size]
-        d_x = torch.bmm(to_input, w_in) if ctx.needs_input_grad[0] else None
-        return (
-            d_x,
-            torch.bmm(to_input.mT, x),
-            torch.bmm(to_hidden.mT, before),
-            to_input.sum(1),
-            to_hidden.sum(1),
-            None,
-        )
+        return to_input, torch.bmm(to_hidden.mT, before), to_hidden.sum(1), None
 
 
 def _previous(hidden: Tensor, sizes: list[int]) -> Tensor:
