@@ -3,15 +3,19 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 
 from crcl import cli
 from crcl.config import Config, load
+from crcl.methods.base import Clock, StepLog
+
+torch.set_num_threads(1)  # the same sums in every process, and no quarrel about the machine's cores
 
 COLOURS = ["red", "green", "blue", "white"]
 THINGS = ["dog", "cat", "ball", "car"]
@@ -38,7 +42,7 @@ def write_folder(folder: Path, *, train: int = 24, held_out: int = 8, captions: 
     shown = rng.normal(size=(len(COLOURS) + len(THINGS) + len(PLACES), SIZE))
     for split, images in (("train", train), ("dev", held_out), ("test", held_out)):
         parts = rng.integers(0, 4, (images, 3))
-        regions = shown[parts + [0, 4, 8]][:, [0, 1, 2, 1]]  # (images, REGIONS, SIZE)
+        regions = shown[parts + np.array([0, 4, 8])][:, [0, 1, 2, 1]]  # (images, REGIONS, SIZE)
         features = regions + 0.1 * rng.normal(size=(images, REGIONS, SIZE))
         np.save(folder / f"{split}_ims.npy", features.astype(np.float32))
         lines = []
@@ -107,3 +111,54 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *w
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     return Answer(code, *capsys.readouterr())
+
+
+class Stop(Exception):  # noqa: N818 - raised on purpose
+    """A training ends here as if it had been killed: what is not saved is lost."""
+
+
+class StopAfter:
+    """A listener that ends the training after so many steps, before they can be saved."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def began(self, clock: Clock, steps: int) -> None:
+        pass
+
+    def stepped(self, clock: Clock, log: StepLog) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Stop
+
+    def measured(self, record: dict[str, Any]) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass
+
+
+def assert_same_runs(one: Path, other: Path) -> None:
+    """Weights, ledger, metrics and the whole state agree bit for bit, and nothing half-written is left."""
+    for name in ("matcher.safetensors", "metrics.jsonl", "vocab.json", "noise.npy"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    with np.load(one / "ledger.npz") as left, np.load(other / "ledger.npz") as right:
+        assert left["correspondence"].tobytes() == right["correspondence"].tobytes()
+    states = (torch.load(run / "training.pt", weights_only=True) for run in (one, other))
+    left, right = (dict(leaves(state)) for state in states)
+    assert left == right
+    assert sorted(file.name for file in one.iterdir()) == sorted(file.name for file in other.iterdir())
+
+
+def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a nested state under its full name; tensors as their bytes, so that NaN equals NaN."""
+    if isinstance(state, dict):
+        for key, value in state.items():
+            yield from leaves(value, f"{name}.{key}")
+    elif isinstance(state, list | tuple):
+        for key, value in enumerate(state):
+            yield from leaves(value, f"{name}.{key}")
+    elif isinstance(state, torch.Tensor):
+        yield name, (state.dtype, tuple(state.shape), state.contiguous().numpy().tobytes())
+    else:
+        yield name, state

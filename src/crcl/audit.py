@@ -12,8 +12,8 @@ from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 from crcl.metrics import Detection, detection
 
-THRESHOLD = 0.5
-"""Pairs believed in by less than this are suspects, unless another threshold is given."""
+THRESHOLD = 0.1
+"""Pairs believed in by less than this are suspects unless another threshold is given: the paper's ε (Eq. 12)."""
 
 
 @dataclass(frozen=True)

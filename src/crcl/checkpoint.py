@@ -17,7 +17,6 @@ import fcntl
 import io
 import json
 import os
-import pickle
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +34,7 @@ from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
 
 FORMAT = 1
+SIZES = ("pairs", "images", "regions", "features", "vocabulary")
 
 
 class Run:
@@ -60,10 +60,9 @@ class Run:
         """Start a run folder; an existing one is replaced only if asked."""
         path = Path(path)
         refuse_existing(path, overwrite=overwrite)
-        fresh = path.with_name(f".{path.name}.new-{os.getpid()}")
+        fresh, old = (path.with_name(f".{path.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
         try:
             fresh.mkdir(parents=True)
-            write_json(fresh / "config.json", {"format": FORMAT, "config": config, "sizes": sizes})
             write_json(fresh / "vocab.json", vocabulary.to_json())
             if noise is not None:
                 write_array(fresh / "noise.npy", noise)
@@ -71,12 +70,17 @@ class Run:
                 write_arrays(
                     fresh / "standardize.npz", mean=standardize.mean, deviation=np.array(standardize.deviation)
                 )
+            files = sorted(file.name for file in fresh.iterdir())
+            write_json(fresh / "config.json", {"format": FORMAT, "files": files, "config": config, "sizes": sizes})
             if path.exists():
-                shutil.rmtree(path)
+                with _locked(path):
+                    path.rename(old)
             fresh.rename(path)
         except OSError as error:
-            shutil.rmtree(fresh, ignore_errors=True)
             raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
         return cls(path, config, sizes)
 
     @classmethod
@@ -94,24 +98,41 @@ class Run:
                 f"{path}: a run folder of format {found}, this version reads format {FORMAT}; "
                 "use the version of crcl that wrote it, or train again"
             )
-        if not isinstance(content.get("config"), dict) or not isinstance(content.get("sizes"), dict):
+        config, sizes, files = content.get("config"), content.get("sizes"), content.get("files", [])
+        if (
+            not isinstance(config, dict)
+            or not isinstance(sizes, dict)
+            or not isinstance(files, list)
+            or not all(isinstance(sizes.get(name), int) for name in SIZES)
+        ):
             raise InputError(f"{path / 'config.json'}: incomplete; train again with --overwrite")
-        return cls(path, content["config"], content["sizes"])
+        run = cls(path, config, sizes)
+        run.require(*files)
+        return run
+
+    def require(self, *names: str) -> None:
+        """Refuse to go on without files that cannot be made again."""
+        missing = [str(name) for name in names if not (self.path / str(name)).is_file()]
+        if missing:
+            raise InputError(
+                f"{self.path}: half a run folder, without {', '.join(missing)}; train again with --overwrite"
+            )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep a second training out of this folder."""
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise InputError(f"{self.path}: another process is training this run") from error
+        with _locked(self.path):
             for left in self.path.glob(".*.tmp"):
                 left.unlink()
             yield
 
     def vocabulary(self) -> Vocabulary:
-        return Vocabulary.load(self._there("vocab.json"))
+        words = Vocabulary.load(self._there("vocab.json"))
+        if len(words) != self.sizes["vocabulary"]:
+            raise InputError(
+                f"{self.path / 'vocab.json'}: {len(words)} words, the run was trained with {self.sizes['vocabulary']}"
+            )
+        return words
 
     def noise(self) -> np.ndarray | None:
         path = self.path / "noise.npy"
@@ -121,7 +142,7 @@ class Run:
         path = self.path / "standardize.npz"
         if not path.is_file():
             return None
-        arrays = _read_npz(path)
+        arrays = _read_npz(path, "mean", "deviation")
         return Standardize(arrays["mean"], float(arrays["deviation"]))
 
     def save_matcher(self, state: dict[str, Tensor]) -> None:
@@ -133,13 +154,13 @@ class Run:
         try:
             return safetensors.torch.load_file(path)
         except (SafetensorError, OSError) as error:
-            raise InputError(f"{path}: damaged ({error}); train again, or go on with --resume") from error
+            raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
 
     def save_ledger(self, correspondence: np.ndarray) -> None:
         write_arrays(self.path / "ledger.npz", correspondence=correspondence)
 
     def load_ledger(self) -> np.ndarray:
-        return _read_npz(self._there("ledger.npz"))["correspondence"]
+        return _read_npz(self._there("ledger.npz"), "correspondence")["correspondence"]
 
     def save_state(self, state: dict[str, Any]) -> None:
         buffer = io.BytesIO()
@@ -153,9 +174,9 @@ class Run:
             return None
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
-        except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
-            raise InputError(f"{path}: damaged ({str(error).splitlines()[0]}); train again with --overwrite") from error
-        return dict(state)
+            return dict(state)
+        except Exception as error:  # torch's own message would advise to unpickle
+            raise InputError(f"{path}: damaged ({type(error).__name__}); train again with --overwrite") from error
 
     def append(self, name: str, record: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl or timing.jsonl."""
@@ -172,19 +193,26 @@ class Run:
     def truncate(self, name: str, length: int) -> None:
         """Take back the lines that were written after the state one goes on from."""
         path = self.path / name
+        if self.length(name) < length:
+            raise InputError(f"{path}: damaged (shorter than when it was saved); train again with --overwrite")
         if path.is_file():
             os.truncate(path, length)
 
     def metrics(self) -> list[dict[str, Any]]:
+        """The records of all epochs; a last line that is still being written is left out."""
         path = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
+        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
 
     def _there(self, name: str) -> Path:
         path = self.path / name
         if not path.is_file():
             raise InputError(
                 f"{self.path}: half a run folder, {name} is missing; finish the training with "
-                f"`crcl train DATA -o {self.path} --resume`"
+                f"`crcl train DATA -o {self.path} --resume`, or train again with --overwrite"
             )
         return path
 
@@ -198,6 +226,17 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
         raise InputError(f"{path}: exists already; go on with it by --resume, or replace it by --overwrite")
     if not (path / "config.json").is_file() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"{path}: not a run folder, so it is not overwritten; give another name")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a run folder; unlike flock this lock is not inherited by workers, who outlive a killed training."""
+    with (path / ".lock").open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(f"{path}: another process is training this run") from error
+        yield
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
@@ -249,16 +288,16 @@ def _read_json(path: Path) -> Any:
         raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
+def _read_npz(path: Path, *names: str) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:
-        raise InputError(f"{path}: damaged ({error}); train again, or go on with --resume") from error
+            return {name: archive[name] for name in names}
+    except Exception as error:  # numpy's own message would advise to unpickle
+        raise InputError(f"{path}: damaged ({type(error).__name__}); train again with --overwrite") from error
 
 
 def _read_npy(path: Path) -> np.ndarray:
     try:
         return np.asarray(np.load(path, allow_pickle=False))
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
+        raise InputError(f"{path}: damaged ({type(error).__name__}); train again with --overwrite") from error

@@ -55,14 +55,19 @@ def main() -> None:
     except TrainingError as error:
         err.print(f"crcl: {error}", soft_wrap=True)
         sys.exit(1)
-    except (Interrupted, KeyboardInterrupt):
-        command = shlex.join(["crcl", *(word for word in sys.argv[1:] if word not in ("--resume", "--overwrite"))])
-        again = f"{command} --resume" if sys.argv[1:2] == ["train"] else command
-        err.print(f"stopped; nothing is lost. Go on with:\n  {again}", soft_wrap=True)
+    except Interrupted:
+        _say_how_to_go_on()
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+    except SystemExit as stop:
+        if stop.code == 130:  # typer's answer to Ctrl-C
+            _say_how_to_go_on()
+        raise
+
+
+def _say_how_to_go_on() -> None:
+    command = shlex.join(["crcl", *(word for word in sys.argv[1:] if word not in ("--resume", "--overwrite"))])
+    again = f"{command} --resume" if sys.argv[1:2] == ["train"] else command
+    err.print(f"stopped; what was saved is kept. Go on with:\n  {again}", soft_wrap=True)
 
 
 def _version(asked: bool) -> None:

@@ -21,6 +21,8 @@ MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complemen
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
 
+DEVICES = r"auto|cpu|mps|cuda(:\d+)?"
+
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -155,7 +157,7 @@ class TrainConfig(Section):
     @field_validator("device")
     @classmethod
     def _known_device(cls, device: str) -> str:
-        if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", device):
+        if not re.fullmatch(DEVICES, device):
             raise ValueError(f"must be auto, cpu, cuda, cuda:N or mps, got {device!r}")
         return device
 

@@ -10,7 +10,9 @@ from rich.progress import Progress as Bar
 from crcl import audit, plots
 from crcl.config import Config, load
 from crcl.data import scenes
+from crcl.data.formats import read
 from crcl.data.pairs import Pairs
+from crcl.errors import InputError
 from crcl.features import grid_features
 from crcl.metrics import Detection, Retrieval
 from crcl.recipe import audited_pairs, open_scorer, read_split, train
@@ -51,6 +53,8 @@ def demo(
     data = folder / "data"
     if not data.exists():
         _draw_scenes(data, images, seed, bar)
+    elif (there := read(data).images) != images:
+        raise InputError(f"{data}: {there} training images are drawn there, not {images}; give another folder")
     outcomes = [
         _outcome(method, name, data, folder, seed=seed, settings=settings, listen=listen)
         for method, name in METHODS.items()

@@ -53,7 +53,8 @@ class Ledger:
         threshold acts on reading only.
     correction "official": as the authors' code. Beliefs change at each step, from p̂ of that step; in the first piece
         the last frozen epoch stores p̂ as it is; labels below the threshold are stored as 0, in frozen epochs too.
-    correction "none": no self-refining correction. The label is the p̂ of the current step, and nothing is remembered.
+    correction "none": no self-refining correction. The label is the p̂ of the current step (1 in frozen epochs), and
+        nothing but the last p̂ is kept.
     """
 
     def __init__(

@@ -59,14 +59,15 @@ def info_nce(sims: Tensor, *, tau: float = 0.05) -> Tensor:
 def contrastive_complementary(sims: Tensor, *, tau: float = 0.05, kind: Family = "log", q: float = 0.2) -> Tensor:
     """RCL's complementary contrastive family: every negative's probability through `kind`; `q` is gce's exponent. (K,)
 
-    `tan` is Eq. 6 at q = 0.
+    `tan` is Eq. 6 at q = 0. Computed in float64: where a negative's p rounds to 1, 1 - p in float32 has no digit left.
     """
-    i2t, t2i = matching_log_probs(sims, tau)
     if kind not in _FAMILY:
         raise ValueError(f"kind must be one of {', '.join(_FAMILY)}, got {kind!r}")
     penalty = _FAMILY[kind]
+    i2t, t2i = matching_log_probs(sims.double(), tau)
     rows, columns = penalty(i2t.exp(), q), penalty(t2i.exp(), q)
-    return _without_diagonal(rows).sum(1) + _without_diagonal(columns).sum(0)
+    total = _without_diagonal(rows).sum(1) + _without_diagonal(columns).sum(0)
+    return total.to(torch.promote_types(sims.dtype, torch.float32))
 
 
 def triplet(sims: Tensor, margin: Tensor | float = 0.2, *, negatives: Negatives = "hardest") -> Tensor:

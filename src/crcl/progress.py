@@ -1,6 +1,7 @@
 """How a training is shown: a live bar on a terminal, plain lines elsewhere, TensorBoard if asked."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,30 +83,35 @@ class Terminal:
 
 
 class TensorBoard:
-    """Scalars and the histogram of beliefs of each epoch, for TensorBoard."""
+    """Scalars of each epoch, for TensorBoard."""
 
     def __init__(self, folder: str | Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise InputError("--tensorboard needs the package tensorboard: pip install 'crcl[tensorboard]'") from error
-        self.writer = SummaryWriter(str(folder))
+        self.open = partial(SummaryWriter, str(folder))
+        self.writer: SummaryWriter | None = None
         self.epochs = 0
 
     def began(self, clock: Clock, steps: int) -> None:
         self.epochs = clock.total_epoch
+        if self.writer is None:  # not before: the run folder must not exist yet when a training begins
+            self.writer = self.open(purge_step=self.epochs)
 
     def stepped(self, clock: Clock, log: StepLog) -> None:
         """Steps are not written: an epoch's mean says as much."""
 
     def measured(self, record: dict[str, Any]) -> None:
         values = {"loss": record["loss"], "dev rSum": record["dev"]["rsum"], "mean belief": record["mean_belief"]}
-        for name, value in values.items():
-            self.writer.add_scalar(name, value, self.epochs)
-        self.writer.flush()
+        if self.writer is not None:
+            for name, value in values.items():
+                self.writer.add_scalar(name, value, self.epochs)
+            self.writer.flush()
 
     def ended(self) -> None:
-        self.writer.close()
+        if self.writer is not None:
+            self.writer.close()
 
 
 def _minutes(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """From a config to a training, and from a run folder back to a matcher: the one place that knows both."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from torch import nn
 
 from crcl import losses
 from crcl.checkpoint import Run, refuse_existing
-from crcl.config import Config, differences, from_dict, load, to_dict
+from crcl.config import DEVICES, Config, differences, from_dict, load, to_dict
 from crcl.data import noise
 from crcl.data.batches import Batches, Standardize
 from crcl.data.formats import read, splits
@@ -188,13 +189,26 @@ def resumed_config(path: str | Path, **asked: Any) -> Config:
     `asked` are the arguments of `config.load`.
     """
     run = Run.open(path)
-    stored = from_dict(run.config, source=str(run.path / "config.json"))
-    config = load(over=stored, **asked)
-    changed = {key: values for key, values in differences(stored, config).items() if key not in FREE_TO_CHANGE}
-    if changed:
-        lines = [f"{key}: the run has {was!r}, now asked for {now!r}" for key, (was, now) in changed.items()]
-        raise InputError("\n".join([f"{path}: --resume goes on with the run as it is, but", *lines]))
+    config = load(over=stored_config(run), **asked)
+    refuse_changes(run, config)
     return config
+
+
+def stored_config(run: Run) -> Config:
+    """The config that a run was started with."""
+    return from_dict(run.config, source=str(run.path / "config.json"))
+
+
+def refuse_changes(run: Run, config: Config) -> None:
+    """Stop before a run is gone on with in another way than it began."""
+    changed = differences(stored_config(run), config)
+    lines = [
+        f"{key}: the run has {was!r}, now asked for {now!r}"
+        for key, (was, now) in changed.items()
+        if key not in FREE_TO_CHANGE
+    ]
+    if lines:
+        raise InputError("\n".join([f"{run.path}: a run is gone on with as it is, but", *lines]))
 
 
 def train(
@@ -206,8 +220,10 @@ def train(
     listeners: Sequence[Listener] = (),
 ) -> Run:
     """Train as the config says, into a run folder."""
+    require_matcher(config)
     if resume and (Path(path) / "config.json").is_file():
         run = Run.open(path)
+        refuse_changes(run, config)
         data = read_data(config, run)
     else:
         refuse_existing(path, overwrite=overwrite)
@@ -289,6 +305,14 @@ def matcher_maker(
     return lambda: MATCHERS[config.matcher.name](**options).to(device or torch.device("cpu"))
 
 
+def require_matcher(config: Config) -> None:
+    """Refuse a matcher that the presets know and this version does not."""
+    if config.matcher.name not in MATCHERS:
+        raise InputError(
+            f"matcher.name: {config.matcher.name} is not in this version of crcl; there are {', '.join(MATCHERS)}"
+        )
+
+
 def inverse_document_frequency(data: TrainingData) -> torch.Tensor:
     """How rare each word is in the training captions. (vocabulary,)"""
     captions = np.repeat(np.arange(len(data.tokens)), data.tokens.lengths)
@@ -300,7 +324,8 @@ def inverse_document_frequency(data: TrainingData) -> torch.Tensor:
 def open_scorer(path: str | Path, *, device: str = "auto") -> tuple[Run, Config, Scorer]:
     """The trained matcher of a run folder, ready to score."""
     run = Run.open(path)
-    config = from_dict(run.config, source=str(run.path / "config.json"))
+    config = stored_config(run)
+    require_matcher(config)
     module = matcher_maker(config, run.sizes)()
     try:
         module.load_state_dict(run.load_matcher())
@@ -314,7 +339,10 @@ def choose_device(name: str) -> torch.device:
     """`auto` is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(DEVICES, name):
+        raise InputError(f"device {name!r}: must be auto, cpu, cuda, cuda:N or mps")
     device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"train.device={name}: no GPU is available here; use cpu or auto")
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}[device.type]
+    if not there or (device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()):
+        raise InputError(f"device {name}: not available here; use cpu or auto")
     return device

@@ -12,7 +12,7 @@ from crcl import metrics
 from crcl.data.batches import Standardize, pad
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Tokens, Vocabulary
-from crcl.errors import InputError
+from crcl.errors import InputError, TrainingError
 from crcl.matchers.base import Encoded, Matcher, as_module
 
 Progress = Callable[[int, int], None]
@@ -103,6 +103,11 @@ def evaluate(
     for fold in range(folds):
         part = pairs if folds == 1 else _fold(pairs, fold, pairs.images // folds)
         sims = mean_similarities(scorers, part, tokens=tokens if folds == 1 else None, progress=progress)
+        if not np.isfinite(sims).all():
+            raise TrainingError(
+                f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown beyond all "
+                "bounds; a smaller learning rate (train.lr) usually helps"
+            )
         results.append(metrics.retrieval(sims, part.image_index))
     return metrics.mean(results)
 
@@ -121,13 +126,14 @@ def mean_similarities(
 def scoring(matcher: Matcher) -> Iterator[torch.device]:
     """Eval mode without gradients; afterwards the matcher is in the mode it was in. Gives the matcher's device."""
     module = as_module(matcher)
-    was_training = module.training
+    modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         with torch.inference_mode():
             yield device_of(module)
     finally:
-        module.train(was_training)
+        for part, training in modes:
+            part.training = training
 
 
 def device_of(module: nn.Module) -> torch.device:
@@ -139,6 +145,8 @@ def device_of(module: nn.Module) -> torch.device:
 def _fold(pairs: Pairs, fold: int, size: int) -> Pairs:
     images = np.arange(fold * size, (fold + 1) * size)
     members = np.flatnonzero((pairs.image_index >= images[0]) & (pairs.image_index <= images[-1]))
+    if not len(members):
+        raise InputError(f"{pairs.source}: no captions for images {images[0]} to {images[-1]}, fold {fold + 1}")
     return replace(
         pairs,
         captions=[pairs.captions[int(row)] for row in members],

@@ -13,6 +13,7 @@ import torch
 
 from crcl.checkpoint import Run
 from crcl.data.batches import Batches
+from crcl.errors import InputError
 from crcl.matchers.base import Matcher, as_module
 from crcl.methods.base import Clock, Method, StepLog
 from crcl.metrics import Retrieval
@@ -197,14 +198,23 @@ def _restore(method: Method, run: Run | None) -> _Progress:
         if run is not None:
             run.truncate("metrics.jsonl", 0)
         return _Progress()
-    progress = _Progress(**state["progress"])
+    try:
+        progress = _Progress(**state["progress"])
+        method.begin_piece(progress.piece)
+        method.load_state_dict(state["method"])
+        torch.set_rng_state(state["random"]["cpu"])
+        if state["random"]["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(state["random"]["cuda"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{run.path}: training.pt does not fit the run ({error}); train again with --overwrite"
+        ) from error
     run.truncate("metrics.jsonl", progress.metrics_length)
     progress.records = run.metrics()
-    method.begin_piece(progress.piece)
-    method.load_state_dict(state["method"])
-    torch.set_rng_state(state["random"]["cpu"])
-    if state["random"]["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["random"]["cuda"])
+    if progress.records:  # what was written with them may never be written again
+        run.require("matcher.safetensors", "ledger.npz")
+        run.load_matcher()
+        run.load_ledger()
     return progress
 
 

@@ -71,8 +71,11 @@ def read_index(path: str | Path) -> np.ndarray:
 def write_index(path: str | Path, index: np.ndarray) -> None:
     """Write the field's index file, 1-D int64."""
     checked = _checked(np.asarray(index), name="noise index")
-    with Path(path).open("wb") as stream:  # given a name, numpy would append .npy to it
-        np.save(stream, checked, allow_pickle=False)
+    try:
+        with Path(path).open("wb") as stream:  # given a name, numpy would append .npy to it
+            np.save(stream, checked, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _checked(index: np.ndarray, *, name: str) -> np.ndarray:

@@ -1,0 +1,87 @@
+"""The README's snippets and commands run as they stand there, on tiny data."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import call, write_folder
+
+from crcl import config
+
+README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+TINY = ["matcher.embedding=8", "matcher.word=6", "train.pieces=[1,1]", "ledger.freeze_epochs=0", "train.device=cpu"]
+
+
+def section(title: str) -> list[str]:
+    """The commands of a section, without comments."""
+    body = README.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    return [line.split(" # ")[0].strip() for line in body.splitlines() if line.startswith("    crcl ")]
+
+
+def test_the_snippet_runs_and_gives_a_belief_per_pair():
+    snippet = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)[0]
+    sims = torch.randn(6, 6, requires_grad=True)
+    scope = {"pairs": range(6), "epochs": 4, "your_batches": lambda: [(torch.arange(6), sims / 10)]}
+    exec(snippet, scope)
+    assert sims.grad is not None
+    assert scope["ledger"].correspondence.shape == (6,)
+    assert (scope["ledger"].correspondence < 1).all()
+
+
+def test_the_commands_for_your_own_pairs_run(tmp_path, monkeypatch, capsys):
+    write_folder(tmp_path / "folder")
+    ids = (tmp_path / "folder/train_ids.txt").read_text().split()
+    captions = (tmp_path / "folder/train_caps.txt").read_text().splitlines()
+    rows = [f"{ids[row // 2]},{caption}" for row, caption in enumerate(captions)]
+    (tmp_path / "pairs.csv").write_text("image,caption\n" + "\n".join(rows) + "\n")
+    (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
+    np.save(tmp_path / "features.npy", np.load(tmp_path / "folder/train_ims.npy"))
+    monkeypatch.chdir(tmp_path)
+    commands = section("Your own pairs")
+    assert [line.split()[1] for line in commands] == ["info", "train", "audit", "evaluate"]
+    for line in commands:
+        answer = call(capsys, monkeypatch, *shlex.split(line)[1:], *settings(line))
+        assert answer.code == 0, (line, answer.err)
+    header = (tmp_path / "suspects.csv").read_text().splitlines()[0].replace('"', "")
+    assert header == "row,image,caption,correspondence,suspect,similarity"
+
+
+def test_the_commands_for_research_run(tmp_path, monkeypatch, capsys):
+    for name in ("f30k_precomp", "coco_precomp"):
+        write_folder(tmp_path / "data" / name, held_out=10)
+    for ending in ("ims.npy", "caps.txt", "ids.txt"):
+        source = tmp_path / "data/coco_precomp" / f"test_{ending}"
+        source.with_name(f"testall_{ending}").write_bytes(source.read_bytes())
+    np.save(tmp_path / "noise_inx_0.4.npy", np.roll(np.arange(24), 1))
+    monkeypatch.chdir(tmp_path)
+    for line in section("Research"):
+        words = shlex.split(line)[1:]
+        if words[:2] == ["evaluate", "runs/a"]:
+            words = ["evaluate", "runs/vse", "runs/nce"]
+        answer = call(capsys, monkeypatch, *words, *settings(line))
+        assert answer.code == 0, (line, answer.err)
+
+
+@pytest.mark.parametrize("preset", [name for name in config.presets() if not name.endswith(("saf", "sgr"))])
+def test_every_preset_trains_at_a_tiny_size(tmp_path, monkeypatch, capsys, preset):
+    data = write_folder(tmp_path / "data")
+    answer = call(
+        capsys,
+        monkeypatch,
+        "train",
+        str(data),
+        "-o",
+        str(tmp_path / "run"),
+        "--preset",
+        preset,
+        *settings("crcl train"),
+    )
+    assert answer.code == 0, answer.err
+
+
+def settings(line: str) -> list[str]:
+    """Tiny sizes for a training, nothing for other commands."""
+    return [word for key in TINY for word in ("--set", key)] if line.startswith("crcl train") else []

@@ -1,0 +1,240 @@
+"""A training that is killed or stopped, at whatever moment, and resumed ends as if nothing had happened."""
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from tiny import (
+    Answer,
+    Stop,
+    StopAfter,
+    assert_same_runs,
+    command,
+    finish,
+    small_config,
+    start,
+    train_command,
+    write_folder,
+)
+
+from crcl import recipe
+from crcl.checkpoint import Run
+from crcl.config import Config
+
+LONGER = ["train.pieces=[3,6]", "train.batch_size=4"]
+"""Settings of a training of some seconds, so that a kill can hit it."""
+EACH_STEP = "train.save_minutes=0"
+VSE = ["matcher.name=vse", "train.pieces=[1,2]", "train.batch_size=8"]
+
+
+class Reference(NamedTuple):
+    """A training that nobody disturbed."""
+
+    data: Path
+    run: Path
+    seconds: float
+
+
+def uninterrupted(folder: Path, *settings: str) -> Reference:
+    """A training in its own process, from beginning to end."""
+    data = write_folder(folder / "data", train=40)
+    began = time.monotonic()
+    answer = command(*train_command(data, folder / "reference", settings=settings))
+    assert answer.code == 0, answer.err
+    return Reference(data, folder / "reference", time.monotonic() - began)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return uninterrupted(tmp_path_factory.mktemp("resume"), *LONGER)
+
+
+def kill_and_resume(reference: Reference, folder: Path, *settings: str, kills: int) -> None:
+    """Kill trainings at random moments of their lives until it has happened so often; each must end as the reference.
+
+    A training that ends before its kill is compared, and the next kill hits a new one.
+    """
+    rng = random.Random(0)
+    done = number = 0
+    while True:
+        run = folder / f"run{number}"
+        process = start(*train_command(reference.data, run, "--resume", settings=settings))
+        try:
+            process.wait(rng.uniform(0, reference.seconds) if done < kills else None)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        answer = finish(process)
+        if answer.code == -signal.SIGKILL:
+            done += 1
+            continue
+        assert answer.code == 0, answer.err
+        assert_same_runs(run, reference.run)
+        if done == kills:
+            return
+        number += 1
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_moments_a_training_ends_bit_identical(reference: Reference, tmp_path: Path) -> None:
+    kill_and_resume(reference, tmp_path, *LONGER, EACH_STEP, kills=20)
+
+
+@pytest.mark.slow
+def test_killed_between_saves_a_training_goes_back_to_its_last_epoch(reference: Reference, tmp_path: Path) -> None:
+    kill_and_resume(reference, tmp_path, *LONGER, kills=4)
+
+
+@pytest.mark.slow
+def test_killed_with_workers_a_training_can_be_resumed_at_once(reference: Reference, tmp_path: Path) -> None:
+    kill_and_resume(reference, tmp_path, *LONGER, EACH_STEP, "train.workers=2", kills=3)
+
+
+@pytest.mark.slow
+def test_vse_ends_bit_identical_too(tmp_path: Path) -> None:
+    reference = uninterrupted(tmp_path, *VSE, EACH_STEP)
+    kill_and_resume(reference, tmp_path, *VSE, EACH_STEP, kills=3)
+
+
+def train_and_die(config: Config, run: Path, operation: int) -> None:
+    """Train in a forked process that kills itself just before its n-th change of a file near the run."""
+    changes = 0
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal changes
+        near = arguments and isinstance(arguments[0], str | os.PathLike) and str(run.parent) in os.fspath(arguments[0])
+        writing = event == "open" and near and str(arguments[1]) not in ("r", "rb", "None")
+        if near and (writing or event in ("os.rename", "os.truncate", "os.mkdir", "os.remove", "os.rmdir")):
+            changes += 1
+            if changes == operation:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    recipe.train(config, run, resume=True)
+
+
+@pytest.mark.slow
+def test_killed_before_any_change_of_a_file_a_training_ends_bit_identical(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    config = small_config(data, "train.pieces=[1,2]", "train.batch_size=24", EACH_STEP)
+    expected = recipe.train(config, tmp_path / "reference").path
+    process_of = multiprocessing.get_context("fork").Process
+    operation = 0
+    while True:
+        operation += 1
+        run = tmp_path / f"killed{operation}" / "run"
+        killed = process_of(target=train_and_die, args=(config, run, operation))
+        killed.start()
+        killed.join()
+        if killed.exitcode == 0:
+            break
+        assert killed.exitcode == -signal.SIGKILL
+        recipe.train(config, run, resume=True)
+        assert_same_runs(run, expected)
+    assert operation > 40  # every save makes several changes: all of them were hit
+
+
+@pytest.mark.parametrize("settings", [[], [EACH_STEP]], ids=["each epoch", "each step"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "ledger.correction=paper",
+        "ledger.correction=official",
+        "ledger.correction=none",
+        "ledger.probability=eval",
+        "data.standardize=true",
+        *(f"method={name}" for name in recipe.METHODS if name != "crcl"),
+    ],
+)
+def test_lost_at_any_step_a_training_ends_bit_identical(tmp_path: Path, settings: list[str], kind: str) -> None:
+    data = write_folder(tmp_path / "data", train=16)
+    config = small_config(data, "train.pieces=[2,2]", *settings, kind)
+    expected = recipe.train(config, tmp_path / "reference").path
+    lost = 0
+    while True:  # each training goes two steps further than the one before, over the ends of epochs and pieces
+        lost += 1
+        run = tmp_path / f"run{lost}"
+        try:
+            recipe.train(config, run, listeners=[StopAfter(2 * lost)])
+            break
+        except Stop:
+            recipe.train(config, run, resume=True)
+        assert_same_runs(run, expected)
+    assert lost > 2
+
+
+def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    runs = [
+        recipe.train(small_config(data, f"train.workers={count}", "ledger.probability=eval"), tmp_path / str(count))
+        for count in (0, 2)
+    ]
+    assert_same_runs(runs[0].path, runs[1].path)
+
+
+def test_the_same_seed_gives_the_same_metrics_and_another_does_not(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        recipe.train(small_config(data, f"train.seed={seed}"), tmp_path / name)
+    one, again, other = (Run.open(tmp_path / name).metrics() for name in ("one", "again", "other"))
+    assert one == again
+    assert one != other
+    assert not any("second" in key or "time" in key for record in one for key in record)
+
+
+def interrupt(reference: Reference, run: Path, *words: str, number: signal.Signals, group: bool = False) -> Answer:
+    """Start a training and send it a signal once its first epoch is done."""
+    process = start(*train_command(reference.data, run, *words, settings=LONGER), start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not (run / "training.pt").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    (os.killpg if group else os.kill)(process.pid, number)
+    return finish(process)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, "2"), (signal.SIGTERM, "0")])
+def test_a_stopped_training_saves_says_how_to_go_on_and_ends_the_same(
+    reference: Reference, tmp_path: Path, number: signal.Signals, workers: str
+) -> None:
+    run = tmp_path / "run"
+    answer = interrupt(reference, run, "--workers", workers, number=number, group=True)
+    assert answer.code == 130, answer.err
+    assert "Traceback" not in answer.err
+    assert f"crcl train {reference.data} -o {run} " in answer.err
+    assert answer.err.rstrip().endswith("--resume")
+    assert torch.load(run / "training.pt", weights_only=True)["progress"]["step"] > 0  # in the middle of an epoch
+    answer = command(*train_command(reference.data, run, "--resume", settings=LONGER))
+    assert answer.code == 0, answer.err
+    assert_same_runs(run, reference.run)
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_training_with_a_message_and_the_old_state(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    expected = recipe.train(small_config(data), tmp_path / "reference").path
+    run = tmp_path / "run"
+    with pytest.raises(Stop):
+        recipe.train(small_config(data), run, listeners=[StopAfter(5)])
+    before = (run / "training.pt").read_bytes()
+    room = len(before) // 2  # enough for all files but this one
+    assert (run / "matcher.safetensors").stat().st_size < room
+    answer = command(
+        *train_command(data, run, "--resume"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
+    )
+    assert answer.code == 1
+    assert "Traceback" not in answer.err
+    assert f"could not save {run / 'training.pt'}" in answer.err
+    assert "--resume" in answer.err
+    assert (run / "training.pt").read_bytes() == before
+    recipe.train(small_config(data), run, resume=True)
+    assert_same_runs(run, expected)
