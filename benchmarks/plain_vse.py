@@ -51,7 +51,8 @@ class PlainVSE(nn.Module):
         )
 
     def images(self, regions: Tensor, mask: Tensor) -> Tensor:
-        return l2(self.img["gpool"](self.img["fc"](regions) + self.img["mlp"](regions), mask.sum(1)))
+        hidden = self.img["mlp"](regions.flatten(0, 1)).view(*mask.shape, -1)
+        return l2(self.img["gpool"](self.img["fc"](regions) + hidden, mask.sum(1)))
 
     def texts(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return l2(self.txt["gpool"](averaged(self.txt["rnn"], self.txt["embed"](tokens), lengths), lengths))

@@ -137,9 +137,9 @@ def training(pairs: Pairs, vocabulary: Vocabulary, steps: int) -> list[str]:
 
 def training_operations(batch: Batch) -> float:
     """Multiplications and additions of a step's matrix products; first layers need no gradient of their input."""
-    rows = batch.regions.shape[0] * batch.regions.shape[1]
+    rows = int(batch.region_mask.sum())
     image = 2 * rows * (2 * (F * D + F * D // 2) + 3 * (D // 2 * D))
-    tokens, words = int(batch.lengths.sum()), len(batch.tokens.unique())
+    tokens, words = int(batch.lengths.sum()) - len(batch), len(batch.tokens.unique())
     text = 3 * 2 * 2 * (tokens * D * 3 * D + words * WORD * 3 * D)
     return float(image + text)
 

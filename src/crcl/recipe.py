@@ -57,7 +57,7 @@ def _crcl(config: Config, make_matcher: Callable[[], nn.Module], pairs: int) -> 
 
 def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]], *, sum_first: bool = False) -> Builder:
     def build(config: Config, make_matcher: Callable[[], nn.Module], pairs: int) -> Method:
-        first = partial(losses.triplet, margin=config.loss.margin, negatives="mean") if sum_first else None
+        first = partial(losses.triplet, margin=config.loss.margin, negatives="sum") if sum_first else None
         return Objective(
             make_matcher,
             loss(config),

@@ -1,6 +1,7 @@
 """Parts that several matchers are made of."""
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -32,14 +33,36 @@ class WordEncoder(nn.Module):
 
 
 class TwoLayers(nn.Module):
-    """Linear, BatchNorm, ReLU, Linear. The statistics are taken over all rows, padded ones included, as in VSE∞."""
+    """Linear, BatchNorm, ReLU, Linear, on rows `(rows, F)`.
+
+    As in VSE∞, the statistics of a training batch count its padding, rows of zeros, too. These need not be computed:
+    `padding` says how many there are.
+    """
 
     def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(inputs, hidden), nn.Linear(hidden, outputs)])
         self.bns = nn.ModuleList([nn.BatchNorm1d(hidden)])
 
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        hidden = torch.relu(self.bns[0](self.layers[0](rows)))
-        return self.layers[1](hidden).view(*x.shape[:-1], -1)
+    def forward(self, rows: Tensor, *, padding: int = 0) -> Tensor:
+        norm = cast(nn.BatchNorm1d, self.bns[0])
+        hidden = self.layers[0](rows)
+        if self.training and padding:
+            hidden = _normalise_padded(hidden.float(), cast(Tensor, self.layers[0].bias), padding, norm)
+        else:
+            hidden = norm(hidden)
+        return self.layers[1](torch.relu(hidden))
+
+
+def _normalise_padded(x: Tensor, pad: Tensor, padding: int, norm: nn.BatchNorm1d) -> Tensor:
+    """BatchNorm in training of rows x and so many rows that all equal `pad`; only the former are returned."""
+    count = len(x) + padding
+    mean = (x.sum(0) + padding * pad) / count
+    centred = x - mean
+    variance = (centred.square().sum(0) + padding * (pad - mean).square()) / count
+    with torch.no_grad():
+        momentum = norm.momentum or 0.1
+        cast(Tensor, norm.running_mean).lerp_(mean, momentum)
+        cast(Tensor, norm.running_var).lerp_(variance * (count / (count - 1)), momentum)
+        cast(Tensor, norm.num_batches_tracked).add_(1)
+    return centred * (norm.weight * torch.rsqrt(variance + norm.eps)) + norm.bias

@@ -81,7 +81,10 @@ class _TwoGRUs(torch.autograd.Function):
         for running in sizes:
             now = slice(start, start + running)
             before = before[:, :running]
-            recurrent = torch.baddbmm(b_hidden[:, None], before, w_hidden.mT)
+            if start:
+                recurrent = torch.baddbmm(b_hidden[:, None], before, w_hidden.mT)
+            else:  # the state before the first word is 0
+                recurrent = b_hidden[:, None].expand(-1, running, -1)
             rz = gates[:, now, : 2 * size].add_(recurrent[..., : 2 * size]).sigmoid_()
             inner[:, now] = recurrent[..., 2 * size :]
             n = gates[:, now, 2 * size :].addcmul_(rz[..., :size], recurrent[..., 2 * size :]).tanh_()
@@ -113,10 +116,13 @@ class _TwoGRUs(torch.autograd.Function):
             torch.mul(d_n, of_r[:, now], out=to_hidden[:, now, :size])
             torch.mul(d, of_z[:, now], out=to_hidden[:, now, size : 2 * size])
             torch.mul(d_n, r[:, now], out=to_hidden[:, now, 2 * size :])
-            carried = torch.baddbmm(d.mul_(z[:, now]), to_hidden[:, now], w_hidden)
             end -= running
+            if end:
+                carried = torch.baddbmm(d.mul_(z[:, now]), to_hidden[:, now], w_hidden)
         to_input[..., : 2 * size] = to_hidden[..., : 2 * size]
-        return to_input, torch.bmm(to_hidden.mT, before), to_hidden.sum(1), None
+        first = sizes[0]  # before the first words the state is 0: no gradient of the weights
+        d_weights = torch.bmm(to_hidden[:, first:].mT, before[:, first:])
+        return to_input, d_weights, to_hidden.sum(1), None
 
 
 def _previous(hidden: Tensor, sizes: list[int]) -> Tensor:

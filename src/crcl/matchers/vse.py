@@ -18,7 +18,7 @@ class VSE(nn.Module):
         self.txt = _Texts(vocabulary=vocabulary, word=word, embedding=embedding)
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
-        return Encoded(self.img(regions, mask.sum(1)))
+        return Encoded(self.img(regions, mask))
 
     def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
         return Encoded(self.txt(tokens, lengths))
@@ -34,8 +34,11 @@ class _Images(nn.Module):
         self.mlp = TwoLayers(features, embedding // 2, embedding)
         self.gpool = GPO()
 
-    def forward(self, regions: Tensor, lengths: Tensor) -> Tensor:
-        return l2(self.gpool(self.fc(regions) + self.mlp(regions), lengths))
+    def forward(self, regions: Tensor, mask: Tensor) -> Tensor:
+        rows = regions[mask]  # (real regions, F): padding is not computed
+        x = self.fc(rows) + self.mlp(rows, padding=mask.numel() - len(rows))
+        spread = x.new_zeros(*mask.shape, x.shape[1]).masked_scatter(mask[..., None], x)
+        return l2(self.gpool(spread, mask.sum(1)))
 
 
 class _Texts(WordEncoder):
