@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from crcl.matchers import MATCHERS, VSE, Bow, Encoded
 from crcl.matchers.base import as_module, l2
 from crcl.matchers.encoders import TwoLayers, WordEncoder, xavier_linear
+from crcl.matchers.recurrent import averaged_directions
 
 Numbers = Callable[[str], dict[str, np.ndarray]]
 SIZES = {"features": 6, "vocabulary": 12, "embedding": 8, "word": 5}
@@ -165,14 +167,36 @@ def test_word_encoder_reads_each_caption_alone_in_both_directions() -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_statistics_of_the_image_layers_are_taken_over_padding_too() -> None:
-    layers = TwoLayers(6, 4, 8).train()
-    regions, _ = regions_and_mask([7, 3, 1])
-    hidden = layers.layers[0](regions).detach().reshape(-1, 4)
-    output = layers(regions)
-    assert output.shape == (3, 7, 8)
-    torch.testing.assert_close(layers.bns[0].running_mean, 0.1 * hidden.mean(0))
-    torch.testing.assert_close(layers.bns[0].running_var, 0.9 + 0.1 * hidden.var(0, unbiased=True))
+def test_padding_counts_in_training_as_if_it_were_computed() -> None:
+    layers, computed = TwoLayers(6, 4, 8).train(), TwoLayers(6, 4, 8).train()
+    computed.load_state_dict(layers.state_dict())
+    regions, mask = regions_and_mask([7, 3, 1])
+    output = layers(regions[mask], padding=int((~mask).sum()))
+    expected = computed(regions.flatten(0, 1)).view(3, 7, 8)[mask]
+    torch.testing.assert_close(output, expected)
+    for name, value in computed.state_dict().items():
+        torch.testing.assert_close(layers.state_dict()[name], value)
+    output.square().sum().backward()
+    expected.square().sum().backward()
+    for ours, theirs in zip(layers.parameters(), computed.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_two_grus_equal_the_library_gru_with_its_gradients() -> None:
+    rnn = nn.GRU(7, 5, batch_first=True, bidirectional=True)
+    lengths = torch.tensor([3, 9, 1, 5, 9, 2])
+    words, which = torch.randn(11, 7, requires_grad=True), torch.randint(0, 11, (6, 9))
+    packed = pack_padded_sequence(words[which], lengths, batch_first=True, enforce_sorted=False)
+    both, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
+    expected = (both[..., :5] + both[..., 5:]) / 2
+    output = averaged_directions(rnn, words, which, lengths)
+    torch.testing.assert_close(output, expected)
+    back = torch.randn_like(output)
+    inputs = [words, *rnn.parameters()]
+    for ours, theirs in zip(
+        torch.autograd.grad(output, inputs, back), torch.autograd.grad(expected, inputs, back), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_xavier_layer_has_the_fields_bound_and_no_bias() -> None:
