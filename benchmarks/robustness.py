@@ -9,6 +9,7 @@ trained again. `--jobs 2` trains two at a time.
 
 import argparse
 import json
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -78,7 +79,9 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     )
     folder = job["runs"] / f"{job['matcher']}-{job['rate']:g}-{job['method']}-{job['seed']}"
     result = folder / "result.json"
-    if not result.is_file():
+    if result.is_file():
+        recipe.refuse_changes(Run.open(folder), chosen)
+    else:
         run = recipe.train(chosen, folder, resume=True, listeners=[Terminal(recipe.schedule(chosen))])
         result.write_text(json.dumps(score(run, chosen, job["crowd"])), encoding="utf-8")
     return {"method": job["method"], "rate": job["rate"], "seed": job["seed"], **json.loads(result.read_text("utf-8"))}
@@ -121,6 +124,8 @@ def agreement(sims: np.ndarray, test: Pairs, crowd: Path) -> float:
 
 def render(results: list[dict[str, Any]], options: argparse.Namespace) -> str:
     lines = [
+        f"    python {' '.join(sys.argv)}",
+        "",
         f"Matcher `{options.matcher}`, preset `{options.preset}`"
         + (f", `{' '.join(options.settings)}`" if options.settings else "")
         + f", {options.seeds} seed{'s' if options.seeds > 1 else ''} (0 to {options.seeds - 1}: weights, batches and "

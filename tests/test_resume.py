@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from tiny import (
-    Answer,
     Stop,
     StopAfter,
     assert_same_runs,
@@ -89,32 +88,32 @@ def test_killed_at_twenty_random_moments_a_training_ends_bit_identical(reference
 
 
 @pytest.mark.slow
-def test_killed_between_saves_a_training_goes_back_to_its_last_epoch(reference: Reference, tmp_path: Path) -> None:
-    kill_and_resume(reference, tmp_path, *LONGER, kills=4)
-
-
-@pytest.mark.slow
-def test_killed_with_workers_a_training_can_be_resumed_at_once(reference: Reference, tmp_path: Path) -> None:
-    kill_and_resume(reference, tmp_path, *LONGER, EACH_STEP, "train.workers=2", kills=3)
+def test_killed_between_saves_a_training_goes_back_to_its_last_epoch_whatever_its_workers(
+    reference: Reference, tmp_path: Path
+) -> None:
+    kill_and_resume(reference, tmp_path, *LONGER, "train.workers=2", kills=4)
 
 
 @pytest.mark.slow
 def test_vse_ends_bit_identical_too(tmp_path: Path) -> None:
     reference = uninterrupted(tmp_path, *VSE, EACH_STEP)
-    kill_and_resume(reference, tmp_path, *VSE, EACH_STEP, kills=3)
+    kill_and_resume(reference, tmp_path, *VSE, EACH_STEP, kills=2)
 
 
 def train_and_die(config: Config, run: Path, operation: int) -> None:
-    """Train in a forked process that kills itself just before its n-th change of a file near the run."""
+    """Train in a forked process that dies in its n-th change of a file near the run: half-way through a write."""
     changes = 0
 
     def count(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal changes
         near = arguments and isinstance(arguments[0], str | os.PathLike) and str(run.parent) in os.fspath(arguments[0])
-        writing = event == "open" and near and str(arguments[1]) not in ("r", "rb", "None")
-        if near and (writing or event in ("os.rename", "os.truncate", "os.mkdir", "os.remove", "os.rmdir")):
+        mode = str(arguments[1]) if near and event == "open" else "r"
+        if near and (mode[0] in "wa" or event in ("os.rename", "os.truncate", "os.mkdir", "os.remove", "os.rmdir")):
             changes += 1
             if changes == operation:
+                if event == "open":
+                    Path(arguments[0]).open(mode).close()
+                    os.truncate(arguments[0], Path(arguments[0]).stat().st_size + 5)
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
@@ -122,9 +121,9 @@ def train_and_die(config: Config, run: Path, operation: int) -> None:
 
 
 @pytest.mark.slow
-def test_killed_before_any_change_of_a_file_a_training_ends_bit_identical(tmp_path: Path) -> None:
+def test_killed_in_any_change_of_a_file_a_training_ends_bit_identical(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
-    config = small_config(data, "train.pieces=[1,2]", "train.batch_size=24", EACH_STEP)
+    config = small_config(data, "train.pieces=[1,1]", "ledger.freeze_epochs=0", "train.batch_size=24", EACH_STEP)
     expected = recipe.train(config, tmp_path / "reference").path
     process_of = multiprocessing.get_context("fork").Process
     operation = 0
@@ -139,7 +138,7 @@ def test_killed_before_any_change_of_a_file_a_training_ends_bit_identical(tmp_pa
         assert killed.exitcode == -signal.SIGKILL
         recipe.train(config, run, resume=True)
         assert_same_runs(run, expected)
-    assert operation > 40  # every save makes several changes: all of them were hit
+    assert operation > 30  # every save makes several changes: all of them were hit
 
 
 @pytest.mark.parametrize("settings", [[], [EACH_STEP]], ids=["each epoch", "each step"])
@@ -190,23 +189,17 @@ def test_the_same_seed_gives_the_same_metrics_and_another_does_not(tmp_path: Pat
     assert not any("second" in key or "time" in key for record in one for key in record)
 
 
-def interrupt(reference: Reference, run: Path, *words: str, number: signal.Signals, group: bool = False) -> Answer:
-    """Start a training and send it a signal once its first epoch is done."""
-    process = start(*train_command(reference.data, run, *words, settings=LONGER), start_new_session=True)
+@pytest.mark.slow
+def test_ctrl_c_saves_says_how_to_go_on_and_the_resumed_training_ends_the_same(
+    reference: Reference, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    process = start(*train_command(reference.data, run, "--workers", "2", settings=LONGER), start_new_session=True)
     deadline = time.monotonic() + 120
     while not (run / "training.pt").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
-    (os.killpg if group else os.kill)(process.pid, number)
-    return finish(process)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, "2"), (signal.SIGTERM, "0")])
-def test_a_stopped_training_saves_says_how_to_go_on_and_ends_the_same(
-    reference: Reference, tmp_path: Path, number: signal.Signals, workers: str
-) -> None:
-    run = tmp_path / "run"
-    answer = interrupt(reference, run, "--workers", workers, number=number, group=True)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the workers as well
+    answer = finish(process)
     assert answer.code == 130, answer.err
     assert "Traceback" not in answer.err
     assert f"crcl train {reference.data} -o {run} " in answer.err

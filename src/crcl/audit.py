@@ -1,5 +1,6 @@
 """Audit of a run's training pairs: which are suspect."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,7 +80,8 @@ def write(audit: Audit, path: str | Path) -> None:
             pa.parquet.write_table(audit.table(), temporary)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 

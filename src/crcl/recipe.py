@@ -318,7 +318,9 @@ def inverse_document_frequency(data: TrainingData) -> torch.Tensor:
     captions = np.repeat(np.arange(len(data.tokens)), data.tokens.lengths)
     seen = np.unique(captions * len(data.vocabulary) + data.tokens.flat) % len(data.vocabulary)
     documents = np.bincount(seen, minlength=len(data.vocabulary))
-    return torch.from_numpy(np.log((1 + len(data.tokens)) / (1 + documents)).astype(np.float32) + 1)
+    weights = np.log((1 + len(data.tokens)) / (1 + documents)).astype(np.float32) + 1
+    weights[documents == 0] = weights[documents > 0].mean()  # <mask> is in no caption, but in many augmented ones
+    return torch.from_numpy(weights)
 
 
 def open_scorer(path: str | Path, *, device: str = "auto") -> tuple[Run, Config, Scorer]:

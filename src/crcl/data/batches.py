@@ -20,6 +20,7 @@ from crcl.errors import InputError
 # Size augmentation (VSE∞): of all words a tenth is masked, a fiftieth replaced, a twelfth or so dropped.
 _MASKED, _REPLACED, _DROPPED = 0.10, 0.12, 0.20
 _REGION_DROPPED = 0.2
+_STREAMS = 0xBA7C  # sets the random numbers of batches apart from others of the same seed
 _BLANK = 1e-10  # what a dropped region becomes where the slot has to stay
 
 
@@ -191,7 +192,8 @@ class _Epoch(Dataset[Batch | InputError]):
 
     def __init__(self, batches: Batches, epoch: int, among: np.ndarray | None, stream: int, augment: bool) -> None:
         self.batches = batches
-        self.key = (batches.seed, epoch, stream)
+        # numpy pads a short key with zeros: without a first number of its own, this order could be that of the noise
+        self.key = (_STREAMS, batches.seed, epoch, stream)
         self.augment = augment
         shuffled = np.random.default_rng([*self.key, 0])
         self.order = shuffled.permutation(len(batches.pairs) if among is None else among)

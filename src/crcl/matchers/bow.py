@@ -30,6 +30,7 @@ class Bow(nn.Module):
             nn.Linear(2 * features, embedding), nn.BatchNorm1d(embedding), nn.ReLU(), nn.Linear(embedding, embedding)
         )
         self.embed = nn.Embedding(vocabulary, word)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)  # small, so that a word is soon what it is learnt to be
         self.text_linear = nn.Linear(word, embedding)
         self.register_buffer("word_weights", torch.ones(vocabulary) if word_weights is None else word_weights.float())
 

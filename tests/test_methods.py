@@ -1,0 +1,281 @@
+"""CRCL by its Algorithm 1, plain objectives, and the step that they share."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import leaves
+from torch import Tensor, nn
+
+from crcl import losses
+from crcl.data.batches import Batch, Batches
+from crcl.data.pairs import Pairs
+from crcl.data.vocab import Vocabulary
+from crcl.errors import TrainingError
+from crcl.ledger import Ledger, cut
+from crcl.matchers import Bow
+from crcl.methods import crcl as crcl_method
+from crcl.methods.base import Clock, Descent, StepLog, batch_similarities
+from crcl.methods.crcl import CRCL
+from crcl.methods.objectives import Objective
+from crcl.score import scoring
+
+Tiny = Callable[..., Pairs]
+MOMENTUM, THRESHOLD, FREEZE = 0.5, 0.3, 1
+
+
+class Pieces:
+    """Small pairs with their batches and a maker of matchers."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        vocabulary = Vocabulary.build(pairs.captions, minimum=1)
+        self.count = len(pairs)
+        self.batches = Batches(
+            pairs,
+            vocabulary.encode(pairs.captions),
+            vocabulary=len(vocabulary),
+            mask_token=vocabulary.mask,
+            batch_size=5,
+        )
+        self.make = lambda: Bow(features=pairs.features.shape[2], vocabulary=len(vocabulary), embedding=8, word=6)
+
+    def crcl(self, **options: Any) -> CRCL:
+        ledger = Ledger(self.count, momentum=MOMENTUM, threshold=THRESHOLD, freeze_epochs=FREEZE)
+        return CRCL(self.make, ledger, **options)
+
+    def train(self, method: CRCL | Objective, piece: int, epochs: int, *, before: int = 0) -> list[StepLog]:
+        logs: list[StepLog] = []
+        method.begin_piece(piece)
+        for epoch in range(epochs):
+            clock = Clock(piece, epoch, 0, before + epoch, learning_rate=0.01)
+            logs += method.train_epoch(self.batches, clock)
+        return logs
+
+
+@pytest.fixture
+def small(tiny: Tiny) -> Pieces:
+    torch.manual_seed(0)
+    return Pieces(tiny())
+
+
+def weights(module: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
+
+
+def test_every_piece_starts_from_fresh_weights_and_a_fresh_optimizer_and_keeps_the_ledger(small: Pieces) -> None:
+    method = small.crcl()
+    small.train(method, 0, 3)
+    trained, ledger, beliefs = method.module, method.ledger, method.correspondence.copy()
+    assert method.descent.optimizer.state
+    assert not np.all(beliefs == 1)
+    method.begin_piece(1)
+    assert method.module is not trained
+    assert not torch.equal(weights(method.module), weights(trained))
+    assert not method.descent.optimizer.state
+    assert method.ledger is ledger
+    np.testing.assert_array_equal(method.correspondence, beliefs)
+
+
+def test_labels_of_two_pieces_follow_equations_10_to_12(small: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow loop of the paper's: y = 1 while frozen, p̂ of the epoch before at the first chance, then momentum."""
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+    method = small.crcl()
+
+    def observe(pairs: Tensor, probability: Tensor) -> Tensor:
+        labels = Ledger.observe(method.ledger, pairs, probability)
+        seen.append((pairs, probability.detach(), labels))
+        return labels
+
+    used: list[Tensor] = []
+
+    def loss(sims: Tensor, labels: Tensor, **options: float) -> Tensor:
+        used.append(labels)
+        return losses.active_complementary(sims, labels, **options)
+
+    monkeypatch.setattr(method.ledger, "observe", observe)
+    monkeypatch.setattr(crcl_method, "active_complementary", loss)
+    belief, before = np.ones(small.count, dtype=np.float32), np.zeros(small.count, dtype=np.float32)
+    total = 0
+    for piece, epochs in enumerate((3, 3)):
+        method.begin_piece(piece)
+        for epoch in range(epochs):
+            if epoch >= FREEZE:
+                first = piece == 0 and epoch == FREEZE
+                belief = before if first else (MOMENTUM * belief + (1 - MOMENTUM) * before).astype(np.float32)
+            seen.clear()
+            used.clear()
+            list(method.train_epoch(small.batches, Clock(piece, epoch, 0, total, learning_rate=0.01)))
+            total += 1
+            before = np.empty(small.count, dtype=np.float32)
+            for (pairs, probability, labels), entered in zip(seen, used, strict=True):
+                assert entered is labels
+                expected = belief[pairs.numpy()]
+                np.testing.assert_array_equal(labels.numpy(), np.where(expected < THRESHOLD, 0, expected))
+                before[pairs.numpy()] = probability.numpy()
+            np.testing.assert_array_equal(method.correspondence, belief)
+    assert np.any(cut(belief, THRESHOLD) == 0)  # the threshold was at work
+
+
+def test_each_step_yields_its_pairs_and_its_loss(small: Pieces) -> None:
+    logs = small.train(small.crcl(), 0, 1)
+    assert [log.pairs for log in logs] == [5, 5, 2]
+    assert all(np.isfinite(log.loss) and log.phase == "train" for log in logs)
+
+
+def test_eval_probabilities_are_those_of_the_matcher_at_the_epochs_end_without_augmentation(small: Pieces) -> None:
+    method = small.crcl(probability="eval")
+    logs = small.train(method, 0, 1)
+    assert [log.phase for log in logs] == ["train"] * 3 + ["probabilities"] * 3
+    assert method.module.training
+    expected = np.empty(small.count, dtype=np.float32)
+    with scoring(method.matcher):
+        for batch in small.batches.epoch(0, stream=1, augment=False):
+            probability = losses.pair_probability(
+                *losses.matching_log_probs(batch_similarities(method.matcher, batch), method.tau)
+            )
+            expected[batch.pairs.numpy()] = probability.numpy()
+    np.testing.assert_array_equal(method.ledger.probability, expected)
+
+
+def test_eval_and_train_probabilities_differ(small: Pieces) -> None:
+    found = {}
+    for probability in ("train", "eval"):
+        torch.manual_seed(1)
+        method = small.crcl(probability=probability)
+        small.train(method, 0, 1)
+        found[probability] = method.ledger.probability, weights(method.module)
+    assert torch.equal(found["train"][1], found["eval"][1])  # the pass itself trains nothing
+    assert not np.array_equal(found["train"][0], found["eval"][0])
+
+
+@pytest.mark.parametrize("probability", ["train", "eval"])
+def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_been_left(small: Pieces, probability: str) -> None:
+    torch.manual_seed(2)
+    whole = small.crcl(probability=probability)
+    whole.begin_piece(0)
+    states = []
+    for _ in whole.train_epoch(small.batches, Clock(0, 0, 0, 0, learning_rate=0.01)):
+        states.append(dict(leaves(whole.state_dict())))
+    for step in range(len(states) + 1):
+        torch.manual_seed(2)
+        first, second = small.crcl(probability=probability), small.crcl(probability=probability)
+        first.begin_piece(0)
+        steps = first.train_epoch(small.batches, Clock(0, 0, 0, 0, learning_rate=0.01))
+        for _ in range(step):
+            next(steps)
+        if not step:
+            first.ledger.begin_epoch(0, 0)
+        second.begin_piece(0)
+        second.load_state_dict(first.state_dict())
+        list(second.train_epoch(small.batches, Clock(0, 0, step, 0, learning_rate=0.01)))
+        assert dict(leaves(second.state_dict())) == states[-1]
+
+
+def diagonal(sims: Tensor) -> Tensor:
+    return 1 - sims.diagonal()
+
+
+def test_an_objective_uses_its_first_loss_in_the_first_epochs_only(small: Pieces) -> None:
+    calls: list[str] = []
+
+    def named(name: str) -> Callable[[Tensor], Tensor]:
+        def loss(sims: Tensor) -> Tensor:
+            calls.append(name)
+            return diagonal(sims)
+
+        return loss
+
+    method = Objective(small.make, named("main"), small.count, first_loss=named("first"), first_epochs=1)
+    small.train(method, 0, 3)
+    assert calls == ["first"] * 3 + ["main"] * 6
+
+
+def test_an_objective_without_a_first_loss_uses_its_only_one(small: Pieces) -> None:
+    method = Objective(small.make, diagonal, small.count)
+    first, *_, last = (log.loss for log in small.train(method, 0, 20))
+    assert last < first
+
+
+def test_an_objective_remembers_the_probabilities_of_its_last_epoch(small: Pieces) -> None:
+    method = Objective(small.make, diagonal, small.count, tau=0.2)
+    small.train(method, 0, 1)
+    early = method.correspondence.copy()
+    assert ((early >= 0) & (early <= 1)).all()
+    assert len(np.unique(early)) > 1
+    list(method.train_epoch(small.batches, Clock(0, 1, 0, 1, learning_rate=0.01)))
+    assert not np.array_equal(method.correspondence, early)
+
+
+def batch_of(small: Pieces) -> Batch:
+    return next(iter(small.batches.epoch(0)))
+
+
+def test_a_step_uses_the_clocks_learning_rate(small: Pieces) -> None:
+    module = small.make()
+    descent = Descent(module)
+    batch = batch_of(small)
+    before = weights(module)
+    value = descent.step(diagonal(batch_similarities(module, batch)), batch, 0.0)
+    assert torch.equal(weights(module), before)
+    assert value == pytest.approx(diagonal(batch_similarities(module, batch)).mean().item(), abs=1e-5)
+    descent.step(diagonal(batch_similarities(module, batch)), batch, 0.1)
+    assert not torch.equal(weights(module), before)
+    assert {group["lr"] for group in descent.optimizer.param_groups} == {0.1}
+
+
+@pytest.mark.parametrize(("clip", "limit"), [(0.5, 0.5), (0.0, None)])
+def test_a_step_clips_the_gradient_of_all_parameters_unless_told_not_to(
+    small: Pieces, clip: float, limit: float | None
+) -> None:
+    module = small.make()
+    batch = batch_of(small)
+    descent = Descent(module, clip=clip)
+    descent.step(1000 * diagonal(batch_similarities(module, batch)), batch, 0.01)
+    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    norm = torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
+    assert norm == pytest.approx(limit, rel=1e-3) if limit else norm > 10
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_is_an_error_with_the_batchs_pairs_and_those_to_blame(
+    small: Pieces, value: float
+) -> None:
+    module = small.make()
+    batch = batch_of(small)
+    found = diagonal(batch_similarities(module, batch)) * torch.tensor([1, 1, value, 1, 1])
+    before = weights(module)
+    with pytest.raises(TrainingError) as caught:
+        Descent(module).step(found, batch, 0.1)
+    assert str(batch.pairs.tolist()) in str(caught.value)
+    assert f"1 of them with such a loss: [{batch.pairs[2].item()}]" in str(caught.value)
+    assert torch.equal(weights(module), before)
+
+
+def test_half_precision_trains_with_losses_in_single_precision(small: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def probability(*log_probs: Tensor) -> Tensor:
+        seen.append(log_probs[0].dtype)
+        return losses.pair_probability(*log_probs)
+
+    monkeypatch.setattr(crcl_method, "pair_probability", probability)
+    logs = small.train(small.crcl(precision="bfloat16"), 0, 2)
+    assert set(seen) == {torch.float32}
+    assert all(np.isfinite(log.loss) for log in logs)
+
+
+def test_descent_goes_on_from_its_state(small: Pieces) -> None:
+    batch = batch_of(small)
+    module = small.make()
+    descent = Descent(module)
+    descent.step(diagonal(batch_similarities(module, batch)), batch, 0.1)
+    copy = small.make()
+    copy.load_state_dict(module.state_dict())
+    again = Descent(copy)
+    again.load_state_dict(deepcopy(descent.state_dict()))
+    for one in (descent, again):
+        one.step(diagonal(batch_similarities(one.module, batch)), batch, 0.1)  # type: ignore[arg-type]
+    assert torch.equal(weights(module), weights(copy))

@@ -1,0 +1,213 @@
+"""From a config to a training and back from a run folder: every method, matcher and preset, on tiny data."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import Stop, StopAfter, small_config, write_folder
+
+from crcl import config, recipe
+from crcl.checkpoint import Run
+from crcl.config import METHOD_NAMES
+from crcl.data import noise
+from crcl.data.batches import Standardize
+from crcl.data.formats import read
+from crcl.data.vocab import Vocabulary
+from crcl.errors import InputError
+from crcl.matchers import MATCHERS
+from crcl.methods.objectives import Objective
+from crcl.score import evaluate
+
+SHRUNK = ["matcher.embedding=8", "matcher.word=6", "train.pieces=[1,2]", "ledger.freeze_epochs=1", "train.device=cpu"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("recipe") / "data")
+
+
+def test_every_method_of_the_config_can_be_built() -> None:
+    assert tuple(recipe.METHODS) == METHOD_NAMES
+
+
+@pytest.mark.parametrize("matcher", MATCHERS)
+@pytest.mark.parametrize("method", recipe.METHODS)
+def test_every_method_trains_every_matcher_and_leaves_a_run_that_can_be_scored(
+    data: Path, tmp_path: Path, method: str, matcher: str
+) -> None:
+    chosen = small_config(data, f"matcher.name={matcher}", method=method)
+    run = recipe.train(chosen, tmp_path / "run")
+    epochs = 3 if method == "crcl" else 2  # the plain ones train the last piece only
+    assert len(run.metrics()) == epochs
+    beliefs = run.load_ledger()
+    assert beliefs.shape == (48,)
+    assert ((beliefs >= 0) & (beliefs <= 1)).all()
+    _, stored, scorer = recipe.open_scorer(run.path)
+    assert stored == chosen
+    scores = evaluate([scorer], recipe.read_split(stored, "dev"))
+    assert scores.rsum == max(record["dev"]["rsum"] for record in run.metrics()[-2:])  # the best epoch's matcher
+
+
+@pytest.mark.parametrize("name", config.presets())
+def test_every_preset_trains_or_says_that_its_matcher_is_not_there(data: Path, tmp_path: Path, name: str) -> None:
+    chosen = config.load(preset=name, base={"data.path": str(data), "noise.rate": 0.4}, settings=SHRUNK)
+    if chosen.matcher.name not in MATCHERS:
+        with pytest.raises(InputError, match=rf"{chosen.matcher.name} is not in this version.*vse, bow"):
+            recipe.train(chosen, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+        return
+    run = recipe.train(chosen, tmp_path / "run")
+    assert len(run.metrics()) == 3
+
+
+def test_a_training_learns_the_tiny_data(data: Path, tmp_path: Path) -> None:
+    run = recipe.train(small_config(data, "train.pieces=[3,12]", "noise.rate=0.2"), tmp_path / "run")
+    first, *_, last = run.metrics()
+    assert last["loss"] < first["loss"]
+    assert max(record["dev"]["rsum"] for record in run.metrics()) > first["dev"]["rsum"]
+
+
+def test_hardest_triplets_begin_with_the_sum_over_all_negatives_for_one_epoch(data: Path) -> None:
+    chosen = small_config(data, "loss.margin=0.3", method="triplet-hardest")
+    method = recipe.METHODS["triplet-hardest"](chosen, lambda: torch.nn.Linear(1, 1), 4)
+    assert isinstance(method, Objective)
+    assert method.first_epochs == 1
+    sims = torch.tensor([[0.5, 0.6, 0.1], [0.2, 0.5, 0.4], [0.3, 0.3, 0.3]])
+    over = (0.3 + sims - sims.diagonal()[:, None]).clamp(min=0).fill_diagonal_(0)
+    under = (0.3 + sims - sims.diagonal()[None, :]).clamp(min=0).fill_diagonal_(0)
+    torch.testing.assert_close(method.loss(sims), over.amax(1) + under.amax(0))
+    assert method.first_loss is not None
+    torch.testing.assert_close(method.first_loss(sims), over.sum(1) + under.sum(0))
+
+
+def test_words_mismatches_and_scale_come_from_the_run_when_it_is_resumed(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    vocabulary = tmp_path / "vocab.json"
+    Vocabulary.build(read(data).captions, minimum=1).save(vocabulary)
+    index = tmp_path / "noise.npy"
+    noise.write_index(index, noise.mismatch(read(data).image_index, 0.5, 3))
+    chosen = small_config(
+        data, f"data.vocab={vocabulary}", f"noise.file={index}", "noise.rate=0.0", "data.standardize=true"
+    )
+    first = recipe.read_data(chosen)
+    with pytest.raises(Stop):
+        recipe.train(chosen, tmp_path / "run", listeners=[StopAfter(5)])
+    vocabulary.unlink()
+    index.unlink()
+    again = recipe.read_data(chosen, Run.open(tmp_path / "run"))
+    assert again.vocabulary.words == first.vocabulary.words
+    np.testing.assert_array_equal(again.train.image_index, first.train.image_index)
+    np.testing.assert_array_equal(again.train.truth, first.train.truth)
+    assert isinstance(again.standardize, Standardize)
+    np.testing.assert_array_equal(again.standardize.mean, first.standardize.mean)  # type: ignore[union-attr]
+    recipe.train(chosen, tmp_path / "run", resume=True)
+
+
+def test_a_built_vocabulary_has_the_words_of_train_and_dev_seen_often_enough(data: Path) -> None:
+    found = recipe.read_data(small_config(data, "data.min_count=20")).vocabulary
+    counts: dict[str, int] = {}
+    for split in ("train", "dev"):
+        for caption in read(data, split).captions:
+            for word in caption.split():
+                counts[word] = counts.get(word, 0) + 1
+    expected = {word for word, count in counts.items() if count >= 20}
+    assert expected
+    assert {word for word in found.words if not word.startswith("<")} == expected
+
+
+def test_words_weigh_by_how_few_captions_have_them(data: Path) -> None:
+    found = recipe.read_data(small_config(data, "data.min_count=1"))
+    weights = recipe.inverse_document_frequency(found)
+    captions = found.train.captions
+    for word in ("a", "red", "snow"):
+        having = sum(word in caption.split() for caption in captions)
+        number = found.vocabulary.words.index(word)
+        assert weights[number].item() == pytest.approx(np.log((1 + len(captions)) / (1 + having)) + 1)
+
+
+def test_a_resumed_config_is_the_runs_own_with_what_may_change(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        recipe.train(small_config(data), tmp_path / "run", listeners=[StopAfter(2)])
+    resumed = recipe.resumed_config(tmp_path / "run", settings=["train.workers=2", "train.save_minutes=1"])
+    assert resumed.train.workers == 2
+    assert resumed.train.pieces == (1, 2)
+    assert resumed.noise.rate == 0.4
+
+
+def test_a_run_is_not_gone_on_with_in_another_way(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        recipe.train(small_config(data), tmp_path / "run", listeners=[StopAfter(2)])
+    changes = ["train.lr=0.5", "loss.tau=0.1", "train.workers=1"]
+    with pytest.raises(InputError) as caught:
+        recipe.resumed_config(tmp_path / "run", settings=changes)
+    assert "train.lr: the run has 0.01, now asked for 0.5" in str(caught.value)
+    assert "loss.tau: the run has 0.05, now asked for 0.1" in str(caught.value)
+    assert "workers" not in str(caught.value)
+    with pytest.raises(InputError, match=r"train\.lr: the run has"):
+        recipe.train(small_config(data, *changes), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(("sizes", "message"), [({"train": 20}, "40 pairs of 4 regions"), ({}, "numbers per region")])
+def test_data_that_does_not_belong_to_the_run_is_refused(
+    data: Path, tmp_path: Path, sizes: dict[str, int], message: str
+) -> None:
+    run = recipe.train(small_config(data), tmp_path / "run")
+    other = write_folder(tmp_path / "other", **sizes)
+    if not sizes:
+        for split in ("train", "dev"):
+            images = np.load(other / f"{split}_ims.npy")
+            np.save(other / f"{split}_ims.npy", images[:, :, :5])
+    with pytest.raises(InputError, match=message):
+        recipe.train(small_config(other), tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match=message):
+        recipe.audited_pairs(run, small_config(other))
+
+
+def test_the_device_is_a_gpu_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert recipe.choose_device("auto").type == "cpu"
+    for name in ("cuda", "cuda:1"):
+        with pytest.raises(InputError, match=rf"device {name}: not available here; use cpu or auto"):
+            recipe.choose_device(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert recipe.choose_device("auto").type == "cuda"
+    assert recipe.choose_device("cuda:0").index == 0
+    with pytest.raises(InputError, match="cuda:1: not available"):
+        recipe.choose_device("cuda:1")
+    with pytest.raises(InputError, match="'quantum': must be auto, cpu"):
+        recipe.choose_device("quantum")
+
+
+def test_captions_of_ten_thousand_words_and_of_unknown_words_only_train_like_others(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    for split in ("train", "dev", "test"):
+        captions = (data / f"{split}_caps.txt").read_text().splitlines()
+        captions[3] = "dog " * 10_000
+        captions[4] = "xyzzy plugh"
+        (data / f"{split}_caps.txt").write_text("\n".join(captions) + "\n")
+    for matcher in MATCHERS:
+        run = recipe.train(small_config(data, f"matcher.name={matcher}"), tmp_path / matcher)
+        assert all(np.isfinite(record["loss"]) for record in run.metrics())
+        _, _, scorer = recipe.open_scorer(run.path)
+        assert np.isfinite(scorer.pair_similarities(recipe.audited_pairs(run, small_config(data)))).all()
+
+
+def test_a_table_trains_like_a_folder(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    train, dev = read(folder, "train"), read(folder, "dev")
+    np.save(tmp_path / "features.npy", np.concatenate([train.features, dev.features]))
+    (tmp_path / "ids.txt").write_text("\n".join([*train.image_ids, *dev.image_ids]) + "\n")
+    rows = ["image,caption,split"]
+    for name, pairs in (("train", train), ("dev", dev)):
+        rows += [
+            f"{pairs.image_ids[image]},{caption},{name}"
+            for image, caption in zip(pairs.image_index, pairs.captions, strict=True)
+        ]
+    (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
+    metrics: list[Any] = []
+    for name, path in (("one", folder), ("other", tmp_path / "pairs.csv")):
+        metrics.append(recipe.train(small_config(path), tmp_path / name).metrics())
+    assert metrics[0] == metrics[1]
