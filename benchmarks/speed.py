@@ -26,7 +26,7 @@ from crcl.data.pairs import Pairs
 from crcl.data.vocab import Vocabulary
 from crcl.losses import active_complementary
 from crcl.matchers import VSE
-from crcl.methods.base import Descent, batch_similarities
+from crcl.methods.base import Learner
 from crcl.metrics import retrieval
 from crcl.score import Scorer
 
@@ -81,13 +81,13 @@ class Ours:
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
-        self.model = VSE(features=F, vocabulary=V, embedding=D, word=WORD)
-        self.descent = Descent(self.model)
+        self.learner = Learner(lambda: VSE(features=F, vocabulary=V, embedding=D, word=WORD))
+        self.learner.renew()
 
     def step(self, numbers: np.ndarray, rng: np.random.Generator) -> Batch:
         batch = self.batches.make(numbers, rng)
-        losses = active_complementary(batch_similarities(self.model, batch), torch.ones(len(batch)))
-        self.descent.step(losses, batch, 5e-4)
+        losses = active_complementary(self.learner.similarities(batch), torch.ones(len(batch)))
+        self.learner.descent.step(losses, batch, 5e-4)
         return batch
 
 

@@ -74,7 +74,7 @@ def test_a_missing_file_of_a_folder_is_named(data: Path, train: Refused, name: s
 
 def test_an_empty_folder_is_no_data(tmp_path: Path, train: Refused) -> None:
     (tmp_path / "empty").mkdir()
-    assert "no train split; there is none at all" in train(tmp_path / "empty")
+    assert "no train_ims.npy; the folder holds nothing" in train(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("option", ["--vocab", "--noise-file", "--config"])
@@ -331,7 +331,7 @@ def test_commands_that_score_refuse_a_device_that_is_none(refused: Refused, run:
 
 
 def test_an_unknown_split_is_refused_with_those_there(refused: Refused, run: Path) -> None:
-    assert "no tset split; there is train, dev, test" in refused("evaluate", run, "--split", "tset")
+    assert "no split 'tset' (did you mean 'test'?)" in refused("evaluate", run, "--split", "tset")
 
 
 def test_a_threshold_that_is_no_belief_is_refused(refused: Refused, run: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crcl.data import noise
 from crcl.data.batches import Batch, Batches, Standardize, pad
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import END, PAD, START, Tokens, Vocabulary
@@ -301,3 +302,13 @@ def test_a_batch_stays_itself_on_its_own_device(tiny: Tiny) -> None:
     assert batch.to(torch.device("cpu")) is batch
     moved = batch.to(torch.device("meta"))
     assert {getattr(moved, field).device.type for field in FIELDS} == {"meta"}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_order_of_an_epoch_does_not_tell_which_pairs_are_mismatched(tiny: Tiny, seed: int) -> None:
+    pairs = tiny(images=1000, captions=1)
+    shown = noise.mismatch(pairs.image_index, 0.4, seed)
+    for epoch in range(2):
+        batches = batches_of(pairs, batch_size=100, seed=seed, augment=False)
+        wrong = [(shown[batch.pairs] != pairs.image_index[batch.pairs]).mean() for batch in batches.epoch(epoch)]
+        assert 0.2 < min(wrong) <= max(wrong) < 0.6

@@ -75,8 +75,8 @@ def test_what_was_put_into_a_run_folder_comes_out_again(tmp_path: Path) -> None:
     assert run.standardize().deviation == 2.5
     run.save_matcher({"weight": torch.arange(6.0).reshape(2, 3).T})
     assert torch.equal(run.load_matcher()["weight"], torch.arange(6.0).reshape(2, 3).T)
-    run.save_ledger(np.array([0.5, 1], dtype=np.float32))
-    np.testing.assert_array_equal(run.load_ledger(), np.array([0.5, 1], dtype=np.float32))
+    run.save_ledger(np.array([0.5, 1, 0], dtype=np.float32))
+    np.testing.assert_array_equal(run.load_ledger(), np.array([0.5, 1, 0], dtype=np.float32))
     assert run.load_state() is None
     run.save_state({"tensor": torch.ones(2), "plain": [1, "a", None]})
     assert run.load_state()["plain"] == [1, "a", None]
@@ -300,14 +300,43 @@ def test_a_full_disk_at_the_start_leaves_no_folder_and_the_one_to_overwrite_as_i
 
 def test_a_full_disk_while_appending_is_told_and_the_half_line_is_taken_back(tmp_path: Path) -> None:
     run = create(tmp_path / "run")
-    run.append("metrics.jsonl", {"epoch": 0})
+    first, second = ({"piece": 0, "epoch": epoch, "loss": 1.5, "dev": {}} for epoch in (0, 1))
+    run.append("metrics.jsonl", first)
     length = run.length("metrics.jsonl")
     with room(length + 5), pytest.raises(TrainingError, match=r"could not save .*metrics\.jsonl"):
-        run.append("metrics.jsonl", {"epoch": 1})
-    assert run.metrics() == [{"epoch": 0}]  # half a line is no line
+        run.append("metrics.jsonl", second)
+    assert run.metrics() == [first]  # half a line is no line
     run.truncate("metrics.jsonl", length)
-    run.append("metrics.jsonl", {"epoch": 1})
-    assert run.metrics() == [{"epoch": 0}, {"epoch": 1}]
+    run.append("metrics.jsonl", second)
+    assert run.metrics() == [first, second]
+
+
+@pytest.mark.parametrize("line", ["{}", "[]", "3", "{" * 5000, "not json"])
+def test_a_line_of_metrics_that_is_no_record_is_refused(tmp_path: Path, line: str) -> None:
+    run = create(tmp_path / "run")
+    (run.path / "metrics.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match=r"metrics\.jsonl: damaged"):
+        run.metrics()
+
+
+@pytest.mark.parametrize(
+    "beliefs", [np.ones(2, np.float32), np.full(3, np.nan, np.float32), np.array(["a", "b", "c"]), np.ones((3, 1))]
+)
+def test_a_ledger_that_is_not_a_belief_per_pair_is_refused(tmp_path: Path, beliefs: np.ndarray) -> None:
+    run = create(tmp_path / "run")
+    np.savez(run.path / "ledger.npz", correspondence=beliefs)
+    with pytest.raises(InputError, match=r"ledger\.npz: damaged"):
+        run.load_ledger()
+
+
+@pytest.mark.parametrize("size", [0, -5, True, 10**13, "3", None])
+def test_sizes_that_nothing_can_have_are_refused(tmp_path: Path, size: object) -> None:
+    run = create(tmp_path / "run")
+    content = json.loads((run.path / "config.json").read_text())
+    content["sizes"]["vocabulary"] = size
+    (run.path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="incomplete"):
+        Run.open(run.path)
 
 
 def test_rests_of_a_killed_training_are_removed(tmp_path: Path) -> None:

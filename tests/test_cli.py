@@ -177,7 +177,7 @@ def test_nan_ends_with_exit_code_1_and_the_pairs(crcl: Crcl, data: Path, tmp_pat
 @pytest.mark.parametrize(
     ("words", "again"),
     [
-        (["train", "my data", "-o", "run", "--overwrite"], "crcl train 'my data' -o run --resume"),
+        (["train", "my data", "-o", "run", "--overwrite"], "crcl train 'my data' -o run --overwrite"),
         (["demo", "-o", "there"], "crcl demo -o there"),
     ],
 )
@@ -198,7 +198,7 @@ def test_ctrl_c_outside_of_training_says_how_to_go_on_too(
 def test_evaluate_prints_a_table(crcl: Crcl, trained: Path) -> None:
     answer = crcl("evaluate", trained)
     assert answer.code == 0, answer.err
-    for expected in ("8 images, 16 captions, test", "image to text", "text to image", "R@10", "median rank", "rSum"):
+    for expected in ("test: 8 images, 16 captions", "image to text", "text to image", "R@10", "median rank", "rSum"):
         assert expected in answer.out
 
 
@@ -234,7 +234,7 @@ def test_several_runs_are_evaluated_as_one_ensemble(crcl: Crcl, data: Path, trai
 
 def test_evaluate_on_other_data(crcl: Crcl, trained: Path, tmp_path: Path) -> None:
     other = write_folder(tmp_path / "other", train=6, held_out=12, seed=1)
-    assert "12 images, 24 captions, dev" in crcl("evaluate", trained, "--data", other, "--split", "dev").out
+    assert "dev: 12 images, 24 captions" in crcl("evaluate", trained, "--data", other, "--split", "dev").out
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

@@ -18,7 +18,7 @@ from crcl.errors import TrainingError
 from crcl.ledger import Ledger, cut
 from crcl.matchers import Bow
 from crcl.methods import crcl as crcl_method
-from crcl.methods.base import Clock, Descent, StepLog, batch_similarities
+from crcl.methods.base import Clock, Learner, Precision, StepLog
 from crcl.methods.crcl import CRCL
 from crcl.methods.objectives import Objective
 from crcl.score import scoring
@@ -42,9 +42,17 @@ class Pieces:
         )
         self.make = lambda: Bow(features=pairs.features.shape[2], vocabulary=len(vocabulary), embedding=8, word=6)
 
-    def crcl(self, **options: Any) -> CRCL:
+    def learner(self, **options: Any) -> Learner:
+        learner = Learner(self.make, **options)
+        learner.renew()
+        return learner
+
+    def crcl(self, *, precision: Precision = "auto", **options: Any) -> CRCL:
         ledger = Ledger(self.count, momentum=MOMENTUM, threshold=THRESHOLD, freeze_epochs=FREEZE)
-        return CRCL(self.make, ledger, **options)
+        return CRCL(Learner(self.make, precision=precision), ledger, **options)
+
+    def objective(self, loss: Callable[[Tensor], Tensor], **options: Any) -> Objective:
+        return Objective(Learner(self.make), loss, self.count, **options)
 
     def train(self, method: CRCL | Objective, piece: int, epochs: int, *, before: int = 0) -> list[StepLog]:
         logs: list[StepLog] = []
@@ -68,13 +76,13 @@ def weights(module: nn.Module) -> Tensor:
 def test_every_piece_starts_from_fresh_weights_and_a_fresh_optimizer_and_keeps_the_ledger(small: Pieces) -> None:
     method = small.crcl()
     small.train(method, 0, 3)
-    trained, ledger, beliefs = method.module, method.ledger, method.correspondence.copy()
-    assert method.descent.optimizer.state
+    trained, ledger, beliefs = method.learner.module, method.ledger, method.correspondence.copy()
+    assert method.learner.descent.optimizer.state
     assert not np.all(beliefs == 1)
     method.begin_piece(1)
-    assert method.module is not trained
-    assert not torch.equal(weights(method.module), weights(trained))
-    assert not method.descent.optimizer.state
+    assert method.learner.module is not trained
+    assert not torch.equal(weights(method.learner.module), weights(trained))
+    assert not method.learner.descent.optimizer.state
     assert method.ledger is ledger
     np.testing.assert_array_equal(method.correspondence, beliefs)
 
@@ -129,13 +137,15 @@ def test_eval_probabilities_are_those_of_the_matcher_at_the_epochs_end_without_a
     method = small.crcl(probability="eval")
     logs = small.train(method, 0, 1)
     assert [log.phase for log in logs] == ["train"] * 3 + ["probabilities"] * 3
-    assert method.module.training
+    assert method.learner.module.training
     expected = np.empty(small.count, dtype=np.float32)
     with scoring(method.matcher):
         for batch in small.batches.epoch(0, stream=1, augment=False):
-            probability = losses.pair_probability(
-                *losses.matching_log_probs(batch_similarities(method.matcher, batch), method.tau)
+            sims = method.matcher.similarity(
+                method.matcher.encode_images(batch.regions, batch.region_mask),
+                method.matcher.encode_texts(batch.tokens, batch.lengths),
             )
+            probability = losses.pair_probability(*losses.matching_log_probs(sims, method.tau))
             expected[batch.pairs.numpy()] = probability.numpy()
     np.testing.assert_array_equal(method.ledger.probability, expected)
 
@@ -146,7 +156,7 @@ def test_eval_and_train_probabilities_differ(small: Pieces) -> None:
         torch.manual_seed(1)
         method = small.crcl(probability=probability)
         small.train(method, 0, 1)
-        found[probability] = method.ledger.probability, weights(method.module)
+        found[probability] = method.ledger.probability, weights(method.learner.module)
     assert torch.equal(found["train"][1], found["eval"][1])  # the pass itself trains nothing
     assert not np.array_equal(found["train"][0], found["eval"][0])
 
@@ -188,19 +198,19 @@ def test_an_objective_uses_its_first_loss_in_the_first_epochs_only(small: Pieces
 
         return loss
 
-    method = Objective(small.make, named("main"), small.count, first_loss=named("first"), first_epochs=1)
+    method = small.objective(named("main"), first_loss=named("first"), first_epochs=1)
     small.train(method, 0, 3)
     assert calls == ["first"] * 3 + ["main"] * 6
 
 
 def test_an_objective_without_a_first_loss_uses_its_only_one(small: Pieces) -> None:
-    method = Objective(small.make, diagonal, small.count)
+    method = small.objective(diagonal)
     first, *_, last = (log.loss for log in small.train(method, 0, 20))
     assert last < first
 
 
 def test_an_objective_remembers_the_probabilities_of_its_last_epoch(small: Pieces) -> None:
-    method = Objective(small.make, diagonal, small.count, tau=0.2)
+    method = small.objective(diagonal, tau=0.2)
     small.train(method, 0, 1)
     early = method.correspondence.copy()
     assert ((early >= 0) & (early <= 1)).all()
@@ -214,27 +224,23 @@ def batch_of(small: Pieces) -> Batch:
 
 
 def test_a_step_uses_the_clocks_learning_rate(small: Pieces) -> None:
-    module = small.make()
-    descent = Descent(module)
-    batch = batch_of(small)
-    before = weights(module)
-    value = descent.step(diagonal(batch_similarities(module, batch)), batch, 0.0)
-    assert torch.equal(weights(module), before)
-    assert value == pytest.approx(diagonal(batch_similarities(module, batch)).mean().item(), abs=1e-5)
-    descent.step(diagonal(batch_similarities(module, batch)), batch, 0.1)
-    assert not torch.equal(weights(module), before)
-    assert {group["lr"] for group in descent.optimizer.param_groups} == {0.1}
+    learner, batch = small.learner(), batch_of(small)
+    before = weights(learner.module)
+    value = learner.descent.step(diagonal(learner.similarities(batch)), batch, 0.0)
+    assert torch.equal(weights(learner.module), before)
+    assert value == pytest.approx(diagonal(learner.similarities(batch)).mean().item(), abs=1e-5)
+    learner.descent.step(diagonal(learner.similarities(batch)), batch, 0.1)
+    assert not torch.equal(weights(learner.module), before)
+    assert {group["lr"] for group in learner.descent.optimizer.param_groups} == {0.1}
 
 
 @pytest.mark.parametrize(("clip", "limit"), [(0.5, 0.5), (0.0, None)])
 def test_a_step_clips_the_gradient_of_all_parameters_unless_told_not_to(
     small: Pieces, clip: float, limit: float | None
 ) -> None:
-    module = small.make()
-    batch = batch_of(small)
-    descent = Descent(module, clip=clip)
-    descent.step(1000 * diagonal(batch_similarities(module, batch)), batch, 0.01)
-    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    learner, batch = small.learner(clip=clip), batch_of(small)
+    learner.descent.step(1000 * diagonal(learner.similarities(batch)), batch, 0.01)
+    gradients = [parameter.grad for parameter in learner.module.parameters() if parameter.grad is not None]
     norm = torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
     assert norm == pytest.approx(limit, rel=1e-3) if limit else norm > 10
 
@@ -243,15 +249,23 @@ def test_a_step_clips_the_gradient_of_all_parameters_unless_told_not_to(
 def test_a_loss_that_is_not_finite_is_an_error_with_the_batchs_pairs_and_those_to_blame(
     small: Pieces, value: float
 ) -> None:
-    module = small.make()
-    batch = batch_of(small)
-    found = diagonal(batch_similarities(module, batch)) * torch.tensor([1, 1, value, 1, 1])
-    before = weights(module)
+    learner, batch = small.learner(), batch_of(small)
+    found = diagonal(learner.similarities(batch)) * torch.tensor([1, 1, value, 1, 1])
+    before = weights(learner.module)
     with pytest.raises(TrainingError) as caught:
-        Descent(module).step(found, batch, 0.1)
+        learner.descent.step(found, batch, 0.1)
     assert str(batch.pairs.tolist()) in str(caught.value)
     assert f"1 of them with such a loss: [{batch.pairs[2].item()}]" in str(caught.value)
-    assert torch.equal(weights(module), before)
+    assert torch.equal(weights(learner.module), before)
+
+
+def test_a_gradient_that_is_not_finite_is_an_error_before_it_spoils_the_weights(small: Pieces) -> None:
+    learner, batch = small.learner(), batch_of(small)
+    before = weights(learner.module)
+    found = torch.where(torch.arange(len(batch)) < 0, torch.nan, 0) + (diagonal(learner.similarities(batch)) * 0).sqrt()
+    with pytest.raises(TrainingError, match="the gradient became NaN or infinite in the batch of pairs"):
+        learner.descent.step(found, batch, 0.1)  # the slope of the root at 0 is infinite
+    assert torch.equal(weights(learner.module), before)
 
 
 def test_half_precision_trains_with_losses_in_single_precision(small: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,15 +281,14 @@ def test_half_precision_trains_with_losses_in_single_precision(small: Pieces, mo
     assert all(np.isfinite(log.loss) for log in logs)
 
 
-def test_descent_goes_on_from_its_state(small: Pieces) -> None:
+def test_a_learner_goes_on_from_its_state_and_begins_anew_when_renewed(small: Pieces) -> None:
     batch = batch_of(small)
-    module = small.make()
-    descent = Descent(module)
-    descent.step(diagonal(batch_similarities(module, batch)), batch, 0.1)
-    copy = small.make()
-    copy.load_state_dict(module.state_dict())
-    again = Descent(copy)
-    again.load_state_dict(deepcopy(descent.state_dict()))
-    for one in (descent, again):
-        one.step(diagonal(batch_similarities(one.module, batch)), batch, 0.1)  # type: ignore[arg-type]
-    assert torch.equal(weights(module), weights(copy))
+    one, other = small.learner(), small.learner()
+    one.descent.step(diagonal(one.similarities(batch)), batch, 0.1)
+    other.load_state_dict(deepcopy(one.state_dict()))
+    for learner in (one, other):
+        learner.descent.step(diagonal(learner.similarities(batch)), batch, 0.1)
+    assert torch.equal(weights(one.module), weights(other.module))
+    other.renew()
+    assert not torch.equal(weights(one.module), weights(other.module))
+    assert not other.descent.optimizer.state

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from crcl import plots
+from crcl.errors import InputError
 
 RNG = np.random.default_rng(0)
 TRUTH = RNG.random(500) < 0.6
@@ -130,7 +131,7 @@ def test_a_failed_save_leaves_the_old_picture(tmp_path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr(Figure, "savefig", fail)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(InputError, match="no space"):
         plots.save(plots.sheet([]), path)
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.png"]

@@ -1,6 +1,7 @@
 """A training that is killed or stopped, at whatever moment, and resumed ends as if nothing had happened."""
 
 import multiprocessing
+import multiprocessing.process
 import os
 import random
 import resource
@@ -8,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +35,8 @@ from crcl.config import Config
 LONGER = ["train.pieces=[3,6]", "train.batch_size=4"]
 """Settings of a training of some seconds, so that a kill can hit it."""
 EACH_STEP = "train.save_minutes=0"
-VSE = ["matcher.name=vse", "train.pieces=[1,2]", "train.batch_size=8"]
+RESUME = {"resume": True}
+VSE = ["matcher.name=vse", "train.pieces=[1,3]", "train.batch_size=8", EACH_STEP]
 
 
 class Reference(NamedTuple):
@@ -43,21 +47,31 @@ class Reference(NamedTuple):
     seconds: float
 
 
-def uninterrupted(folder: Path, *settings: str) -> Reference:
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     """A training in its own process, from beginning to end."""
+    folder = tmp_path_factory.mktemp("resume")
     data = write_folder(folder / "data", train=40)
     began = time.monotonic()
-    answer = command(*train_command(data, folder / "reference", settings=settings))
+    answer = command(*train_command(data, folder / "reference", settings=LONGER))
     assert answer.code == 0, answer.err
     return Reference(data, folder / "reference", time.monotonic() - began)
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return uninterrupted(tmp_path_factory.mktemp("resume"), *LONGER)
+Process = subprocess.Popen[str] | multiprocessing.process.BaseProcess
 
 
-def kill_and_resume(reference: Reference, folder: Path, *settings: str, kills: int) -> None:
+def exit_code_within(process: Process, seconds: float) -> int | None:
+    """The exit code of a process that ends in time."""
+    if isinstance(process, multiprocessing.process.BaseProcess):
+        process.join(seconds)
+        return process.exitcode
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    return process.returncode
+
+
+def kill_and_resume(start_on: Callable[[Path], Process], reference: Reference, folder: Path, *, kills: int) -> None:
     """Kill trainings at random moments of their lives until it has happened so often; each must end as the reference.
 
     A training that ends before its kill is compared, and the next kill hits a new one.
@@ -66,16 +80,15 @@ def kill_and_resume(reference: Reference, folder: Path, *settings: str, kills: i
     done = number = 0
     while True:
         run = folder / f"run{number}"
-        process = start(*train_command(reference.data, run, "--resume", settings=settings))
-        try:
-            process.wait(rng.uniform(0, reference.seconds) if done < kills else None)
-        except subprocess.TimeoutExpired:
+        process = start_on(run)
+        code = exit_code_within(process, rng.uniform(0, reference.seconds) if done < kills else 120)
+        if code is None:
             process.kill()
-        answer = finish(process)
-        if answer.code == -signal.SIGKILL:
+            assert exit_code_within(process, 120) == -signal.SIGKILL
             done += 1
+            assert done <= kills, "the last training did not end"
             continue
-        assert answer.code == 0, answer.err
+        assert code == 0
         assert_same_runs(run, reference.run)
         if done == kills:
             return
@@ -84,20 +97,30 @@ def kill_and_resume(reference: Reference, folder: Path, *settings: str, kills: i
 
 @pytest.mark.slow
 def test_killed_at_twenty_random_moments_a_training_ends_bit_identical(reference: Reference, tmp_path: Path) -> None:
-    kill_and_resume(reference, tmp_path, *LONGER, EACH_STEP, kills=20)
+    def start_on(run: Path) -> Process:
+        words = train_command(reference.data, run, "--resume", settings=[*LONGER, EACH_STEP])
+        return start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    kill_and_resume(start_on, reference, tmp_path, kills=20)
 
 
 @pytest.mark.slow
-def test_killed_between_saves_a_training_goes_back_to_its_last_epoch_whatever_its_workers(
-    reference: Reference, tmp_path: Path
-) -> None:
-    kill_and_resume(reference, tmp_path, *LONGER, "train.workers=2", kills=4)
+@pytest.mark.parametrize(
+    "settings", [[*LONGER, "train.workers=2"], VSE], ids=["saved each epoch, with workers", "vse, saved each step"]
+)
+def test_other_trainings_end_bit_identical_too(tmp_path: Path, settings: list[str]) -> None:
+    """In forked processes, which need not import everything again."""
+    config = small_config(write_folder(tmp_path / "data", train=40), *settings)
 
+    def start_on(run: Path) -> Process:
+        process = multiprocessing.get_context("fork").Process(target=recipe.train, args=(config, run), kwargs=RESUME)
+        process.start()
+        return process
 
-@pytest.mark.slow
-def test_vse_ends_bit_identical_too(tmp_path: Path) -> None:
-    reference = uninterrupted(tmp_path, *VSE, EACH_STEP)
-    kill_and_resume(reference, tmp_path, *VSE, EACH_STEP, kills=2)
+    began = time.monotonic()
+    run = recipe.train(config, tmp_path / "reference").path
+    reference = Reference(tmp_path / "data", run, time.monotonic() - began)
+    kill_and_resume(start_on, reference, tmp_path, kills=4)
 
 
 def train_and_die(config: Config, run: Path, operation: int) -> None:

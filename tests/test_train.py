@@ -20,7 +20,7 @@ from crcl.data.batches import Batches
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
 from crcl.matchers.base import Matcher
-from crcl.methods.base import Clock, StepLog
+from crcl.methods.base import Clock, Learner, StepLog
 from crcl.metrics import Recall, Retrieval
 from crcl.train import BELIEF_BINS, Interrupted, Schedule, fit
 
@@ -287,9 +287,9 @@ def test_training_never_sees_the_truth(tmp_path: Path, monkeypatch: pytest.Monke
             seen.append(batches.pairs.truth)
             yield StepLog(1, 1.0)
 
-    def build(config: Any, make_matcher: Callable[[], nn.Module], pairs: int) -> Any:
+    def build(config: Any, learner: Learner, pairs: int) -> Any:
         spy = Spy()
-        monkeypatch.setattr(spy, "begin_piece", lambda piece: setattr(spy, "module", make_matcher()))
+        monkeypatch.setattr(spy, "begin_piece", lambda piece: setattr(spy, "module", learner.make_matcher()))
         monkeypatch.setattr(spy, "state_dict", lambda: {})
         return spy
 

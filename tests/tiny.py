@@ -80,14 +80,9 @@ def environment() -> dict[str, str]:
 
 def start(*words: str, **options: Any) -> "subprocess.Popen[str]":
     """The command line as a process of its own."""
-    return subprocess.Popen(
-        [str(Path(sys.executable).with_name("crcl")), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        **options,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    crcl = Path(sys.executable).with_name("crcl")
+    return subprocess.Popen([str(crcl), *words], text=True, env=environment(), **{**pipes, **options})
 
 
 def finish(process: "subprocess.Popen[str]", timeout: float = 120) -> Answer:

@@ -46,7 +46,7 @@ class Audit:
         rows = self.rows
         images = self.pairs.image_index[rows]
         columns = {
-            "row": pa.array(rows),
+            "row": pa.array(rows if self.pairs.caption_rows is None else self.pairs.caption_rows[rows]),
             "image": pa.array([str(self.pairs.image_ids[image]) for image in images], pa.string()),
             "caption": pa.array([self.pairs.captions[row] for row in rows], pa.string()),
             "correspondence": pa.array(self.correspondence[rows].astype(np.float32)),

@@ -1,11 +1,11 @@
 """The run folder: all that a training leaves, written so that a kill at any moment leaves the old or the new.
 
-    config.json           what was asked for, and the sizes that the data gave
+    config.json           what was asked for, the sizes that the data gave, and what the pairs are known by
     vocab.json            the words, in the field's layout
     noise.npy             the injected mismatches, in the field's layout (where noise was injected)
     standardize.npz       the features' mean and deviation (where asked for)
     matcher.safetensors   the best matcher of the newest piece, by dev rSum
-    ledger.npz            the belief in each pair at the last epoch's end
+    ledger.npz            the belief in each pair, as the last epoch used it
     training.pt           the last state: everything needed to go on (tensors and plain values, nothing pickled)
     metrics.jsonl         one line per epoch, the same for the same seed
     timing.jsonl          seconds per epoch, which are never the same
@@ -34,16 +34,18 @@ from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
 
 FORMAT = 1
+RECORD = {"piece", "epoch", "loss", "dev"}
 SIZES = ("pairs", "images", "regions", "features", "vocabulary")
 
 
 class Run:
     """An open run folder."""
 
-    def __init__(self, path: Path, config: dict[str, Any], sizes: dict[str, int]) -> None:
+    def __init__(self, path: Path, config: dict[str, Any], sizes: dict[str, int], fingerprint: str) -> None:
         self.path = path
         self.config = config
         self.sizes = sizes
+        self.fingerprint = fingerprint
 
     @classmethod
     def create(
@@ -52,13 +54,14 @@ class Run:
         *,
         config: dict[str, Any],
         sizes: dict[str, int],
+        fingerprint: str = "",
         vocabulary: Vocabulary,
         noise: np.ndarray | None = None,
         standardize: Standardize | None = None,
         overwrite: bool = False,
     ) -> "Run":
         """Start a run folder; an existing one is replaced only if asked."""
-        path = Path(path)
+        path = Path(path).absolute()
         refuse_existing(path, overwrite=overwrite)
         fresh, old = (path.with_name(f".{path.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
         try:
@@ -71,7 +74,8 @@ class Run:
                     fresh / "standardize.npz", mean=standardize.mean, deviation=np.array(standardize.deviation)
                 )
             files = sorted(file.name for file in fresh.iterdir())
-            write_json(fresh / "config.json", {"format": FORMAT, "files": files, "config": config, "sizes": sizes})
+            about = {"format": FORMAT, "files": files, "sizes": sizes, "fingerprint": fingerprint, "config": config}
+            write_json(fresh / "config.json", about)
             if path.exists():
                 with _locked(path):
                     path.rename(old)
@@ -79,9 +83,11 @@ class Run:
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
         finally:
+            if old.exists() and not path.exists():
+                old.rename(path)
             shutil.rmtree(fresh, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
-        return cls(path, config, sizes)
+        return cls(path, config, sizes, fingerprint)
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
@@ -103,10 +109,10 @@ class Run:
             not isinstance(config, dict)
             or not isinstance(sizes, dict)
             or not isinstance(files, list)
-            or not all(isinstance(sizes.get(name), int) for name in SIZES)
+            or not all(type(sizes.get(name)) is int and 0 < sizes[name] < 2**31 for name in SIZES)
         ):
             raise InputError(f"{path / 'config.json'}: incomplete; train again with --overwrite")
-        run = cls(path, config, sizes)
+        run = cls(path, config, sizes, str(content.get("fingerprint", "")))
         run.require(*files)
         return run
 
@@ -143,7 +149,10 @@ class Run:
         if not path.is_file():
             return None
         arrays = _read_npz(path, "mean", "deviation")
-        return Standardize(arrays["mean"], float(arrays["deviation"]))
+        mean, deviation = arrays["mean"], arrays["deviation"]
+        if mean.dtype != np.float32 or mean.shape != (self.sizes["features"],) or deviation.shape != ():
+            raise InputError(f"{path}: damaged (not a mean of {self.sizes['features']} numbers and a deviation)")
+        return Standardize(mean, float(deviation))
 
     def save_matcher(self, state: dict[str, Tensor]) -> None:
         plain = {name: value.detach().cpu().contiguous() for name, value in state.items()}
@@ -160,7 +169,11 @@ class Run:
         write_arrays(self.path / "ledger.npz", correspondence=correspondence)
 
     def load_ledger(self) -> np.ndarray:
-        return _read_npz(self._there("ledger.npz"), "correspondence")["correspondence"]
+        path = self._there("ledger.npz")
+        beliefs = _read_npz(path, "correspondence")["correspondence"]
+        if beliefs.dtype != np.float32 or beliefs.shape != (self.sizes["pairs"],) or not np.isfinite(beliefs).all():
+            raise InputError(f"{path}: damaged (not a belief for each of {self.sizes['pairs']} pairs)")
+        return beliefs
 
     def save_state(self, state: dict[str, Any]) -> None:
         buffer = io.BytesIO()
@@ -183,6 +196,8 @@ class Run:
         try:
             with (self.path / name).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
             raise _could_not_save(self.path / name, error) from error
 
@@ -203,9 +218,12 @@ class Run:
         path = self.path / "metrics.jsonl"
         lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
         try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
+            records = [json.loads(line) for line in lines]
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
+        if not all(isinstance(record, dict) and record.keys() >= RECORD for record in records):
+            raise InputError(f"{path}: damaged (a line is not an epoch's record); train again with --overwrite")
+        return records
 
     def _there(self, name: str) -> Path:
         path = self.path / name
@@ -220,11 +238,11 @@ class Run:
 def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
     """Stop before an existing folder is lost."""
     path = Path(path)
-    if not path.exists():
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not overwrite:
         raise InputError(f"{path}: exists already; go on with it by --resume, or replace it by --overwrite")
-    if not (path / "config.json").is_file() and (not path.is_dir() or any(path.iterdir())):
+    if not (path / "config.json").is_file():
         raise InputError(f"{path}: not a run folder, so it is not overwritten; give another name")
 
 
@@ -285,7 +303,7 @@ def _could_not_save(path: Path, error: OSError) -> TrainingError:
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
 
 

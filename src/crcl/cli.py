@@ -17,7 +17,7 @@ from crcl import audit as auditing
 from crcl import demo as demonstration
 from crcl import info as describing
 from crcl.data import noise as mismatching
-from crcl.data.formats import read
+from crcl.data.formats import read, splits
 from crcl.errors import InputError, TrainingError
 from crcl.metrics import Retrieval
 from crcl.progress import TensorBoard, Terminal
@@ -49,25 +49,25 @@ def main() -> None:
     """Run the command line and turn errors into messages and exit codes."""
     try:
         app()
-    except InputError as error:
-        err.print(f"crcl: {error}", soft_wrap=True)
-        sys.exit(2)
-    except TrainingError as error:
-        err.print(f"crcl: {error}", soft_wrap=True)
-        sys.exit(1)
+    except (InputError, TrainingError) as error:
+        err.print(f"crcl: {_printable(str(error))}", soft_wrap=True)
+        sys.exit(2 if isinstance(error, InputError) else 1)
     except Interrupted:
-        _say_how_to_go_on()
+        _say_how_to_go_on([*(word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")), "--resume"])
         sys.exit(130)
     except SystemExit as stop:
         if stop.code == 130:  # typer's answer to Ctrl-C
-            _say_how_to_go_on()
+            _say_how_to_go_on(sys.argv[1:])
         raise
 
 
-def _say_how_to_go_on() -> None:
-    command = shlex.join(["crcl", *(word for word in sys.argv[1:] if word not in ("--resume", "--overwrite"))])
-    again = f"{command} --resume" if sys.argv[1:2] == ["train"] else command
-    err.print(f"stopped; what was saved is kept. Go on with:\n  {again}", soft_wrap=True)
+def _say_how_to_go_on(words: list[str]) -> None:
+    err.print(f"stopped; what was saved is kept. Go on with:\n  {shlex.join(['crcl', *words])}", soft_wrap=True)
+
+
+def _printable(text: str) -> str:
+    """Names and captions come from strangers: control characters would reach the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _version(asked: bool) -> None:
@@ -140,8 +140,9 @@ def train(
     listeners: list[Listener] = [Terminal(recipe.schedule(chosen), console=err)]
     if tensorboard:
         listeners.append(TensorBoard(run / "tensorboard"))
-    recipe.train(chosen, run, resume=resume, overwrite=overwrite, listeners=listeners)
-    out.print(f"the run is in {run}; next:\n  crcl evaluate {run}\n  crcl audit {run}", soft_wrap=True)
+    recipe.train(chosen, run, resume=resume, overwrite=overwrite, listeners=listeners, say=_note)
+    split = "" if "test" in splits(data) else " --split dev"
+    out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
 
 
 @app.command()
@@ -164,13 +165,18 @@ def evaluate(
     opened = [recipe.open_scorer(run, device=device) for run in runs]
     pairs = _pairs(opened[0][1], split, data, features, ids)
     for run, _, _ in opened:
-        recipe.check_sizes(run, pairs, as_trained=False)
+        recipe.check_features(run, pairs)
     with _bar("scoring") as bar:
         scores = score([scorer for _, _, scorer in opened], pairs, folds=folds, progress=_follow(bar))
+    conditions = [recipe.conditions(run, stored) for run, stored, _ in opened]
     if as_json:
-        out.print(json.dumps({"rsum": scores.rsum, **asdict(scores), "split": split, "folds": folds}), soft_wrap=True)
+        about = {"split": split, "folds": folds, "runs": conditions}
+        out.print(json.dumps({"rsum": scores.rsum, **asdict(scores), **about}), soft_wrap=True)
     else:
-        out.print(_retrieval_table(scores, f"{pairs.images:,} images, {len(pairs):,} captions, {split}"))
+        parts = f", mean of {folds} folds" if folds > 1 else ""
+        out.print(_retrieval_table(scores, f"{split}: {pairs.images:,} images, {len(pairs):,} captions{parts}"))
+        for line in conditions:
+            out.print(line, soft_wrap=True)
 
 
 @app.command()
@@ -187,7 +193,8 @@ def audit(
 
     Example: `crcl audit runs/first -o suspects.csv`
 
-    Columns: row, image, caption, correspondence (0 suspect, 1 match), suspect, similarity; and truth where known.
+    Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; and
+    truth where known. A table's held-out rows are not trained on, and so not judged.
     """
     output = output or run / "audit.csv"
     auditing.check_ending(output)
@@ -196,6 +203,7 @@ def audit(
     with _bar("similarities") as bar:
         similarity = scorer.pair_similarities(pairs, progress=_follow(bar))
     found = auditing.audit(pairs, opened.load_ledger(), similarity, threshold=threshold)
+    _refuse_input(output, pairs.source, stored.data.path)
     auditing.write(found, output)
     share = len(found.suspects) / len(pairs)
     out.print(f"{len(found.suspects):,} of {len(pairs):,} pairs ({share:.1%}) are suspect at threshold {threshold:g}")
@@ -223,6 +231,7 @@ def noise(
     pairs = read(data, "train", features=features, ids=ids)
     index = mismatching.mismatch(pairs.image_index, rate, seed, level=level, images=pairs.images)
     truth = mismatching.apply(pairs, index).truth
+    _refuse_input(output, pairs.source, str(data))
     mismatching.write_index(output, index)
     wrong = 0 if truth is None else int((~truth).sum())
     out.print(f"{wrong:,} of {len(pairs):,} training pairs are mismatched; written to {output}", soft_wrap=True)
@@ -277,13 +286,27 @@ def demo(
         out.print(f"{folder / name}  {what}", soft_wrap=True)
 
 
+def _note(line: str) -> None:
+    err.print(f"note: {line}", soft_wrap=True)
+
+
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
+def _refuse_input(output: Path, *inputs: str) -> None:
+    """Never write over what was read."""
+    if any(output.exists() and Path(name).exists() and output.samefile(name) for name in inputs):
+        raise InputError(f"{output}: that is the data itself; name another file to write")
+
+
 def _located(stored: config.Config, data: Path | None, features: Path | None, ids: Path | None) -> config.Config:
     """The stored config with data that is elsewhere now."""
+    if data is None and not Path(stored.data.path).exists():
+        raise InputError(f"{stored.data.path}: the run's data is not there; say with --data where it is now")
     moved = {"data.path": _text(data), "data.features": _text(features), "data.ids": _text(ids)}
+    if data is not None:  # the old table's files do not belong to other data
+        stored = config.load(over=stored, base={"data.features": None, "data.ids": None})
     return config.load(over=stored, base={key: value for key, value in moved.items() if value is not None})
 
 

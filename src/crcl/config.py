@@ -303,6 +303,8 @@ def _read_file(path: Path, errors: list[str]) -> dict[str, Any]:
         errors.append(f"{path}: cannot be read: {error.strerror}")
     except UnicodeDecodeError as error:
         errors.append(f"{path}: not UTF-8 at byte {error.start}")
+    except RecursionError:
+        errors.append(f"{path}: nested too deeply")
     except tomllib.TOMLDecodeError as error:  # its message ends with line and column
         errors.append(f"{path}: not valid TOML: {error}")
     return {}
@@ -384,6 +386,11 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
         raise InputError(
             f"ledger.freeze_epochs: {config.ledger.freeze_epochs} epochs of each piece are frozen, and no piece of "
             f"train.pieces {list(config.train.pieces)} is longer: no belief would ever change"
+        )
+    if config.ledger.probability == "eval" and config.ledger.correction != "paper":
+        raise InputError(
+            f"ledger.probability=eval goes with ledger.correction=paper only: {config.ledger.correction} takes the "
+            "probability of the current step"
         )
     return config
 

@@ -56,15 +56,15 @@ def describe_run(run: Run) -> list[Fact]:
         ("progress", f"{len(records)} of {sum(pieces)} epochs"),
     ]
     if records:
-        facts += _describe_progress(run, records)
+        facts += _describe_progress(run, records, config.ledger.threshold)
     return facts
 
 
-def _describe_progress(run: Run, records: list[dict[str, Any]]) -> list[Fact]:
+def _describe_progress(run: Run, records: list[dict[str, Any]], threshold: float) -> list[Fact]:
     newest = [record for record in records if record["piece"] == records[-1]["piece"]]
     best = max(newest, key=lambda record: float(record["dev"]["rsum"]))
     beliefs = run.load_ledger()
     return [
         ("best epoch", f"{best['epoch'] + 1} of piece {best['piece'] + 1}, dev rSum {best['dev']['rsum']:.1f}"),
-        ("beliefs", f"mean {beliefs.mean():.3f}, {np.mean(beliefs < 0.1):.1%} of the pairs below 0.1"),
+        ("beliefs", f"mean {beliefs.mean():.3f}, {np.mean(beliefs < threshold):.1%} of the pairs below {threshold:g}"),
     ]

@@ -64,7 +64,7 @@ def contrastive_complementary(sims: Tensor, *, tau: float = 0.05, kind: Family =
     if kind not in _FAMILY:
         raise ValueError(f"kind must be one of {', '.join(_FAMILY)}, got {kind!r}")
     penalty = _FAMILY[kind]
-    i2t, t2i = matching_log_probs(sims.double(), tau)
+    i2t, t2i = matching_log_probs(sims if sims.device.type == "mps" else sims.double(), tau)
     rows, columns = penalty(i2t.exp(), q), penalty(t2i.exp(), q)
     total = _without_diagonal(rows).sum(1) + _without_diagonal(columns).sum(0)
     return total.to(torch.promote_types(sims.dtype, torch.float32))

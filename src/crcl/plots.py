@@ -15,6 +15,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
+from crcl.errors import InputError
+
 BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#8A8A8A", "#222222"
 """Okabe and Ito's blue and vermilion, told apart by colour-blind readers, and two neutrals."""
 DPI = 150
@@ -53,6 +55,8 @@ def save(figure: Figure, path: str | Path) -> None:
         try:
             figure.savefig(partial, format="png", dpi=DPI, metadata={"Software": None}, facecolor="white")
             partial.replace(path)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
         finally:
             partial.unlink(missing_ok=True)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,13 +16,13 @@ from crcl.checkpoint import Run, refuse_existing
 from crcl.config import DEVICES, Config, differences, from_dict, load, to_dict
 from crcl.data import noise
 from crcl.data.batches import Batches, Standardize
-from crcl.data.formats import read, splits
+from crcl.data.formats import read
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Tokens, Vocabulary
 from crcl.errors import InputError
 from crcl.ledger import Ledger
 from crcl.matchers import MATCHERS, Matcher
-from crcl.methods.base import Method
+from crcl.methods.base import Learner, Method
 from crcl.methods.crcl import CRCL
 from crcl.methods.objectives import Objective
 from crcl.metrics import Retrieval
@@ -32,12 +32,12 @@ from crcl.train import Listener, Schedule, fit
 FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise.file"} | {
     f"train.{key}" for key in ("device", "workers", "save_minutes")
 }
-"""Keys that do not change what comes out, and so may differ when a run is resumed."""
+"""Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
 
-Builder = Callable[[Config, Callable[[], nn.Module], int], Method]
+Builder = Callable[[Config, Learner, int], Method]
 
 
-def _crcl(config: Config, make_matcher: Callable[[], nn.Module], pairs: int) -> Method:
+def _crcl(config: Config, learner: Learner, pairs: int) -> Method:
     ledger = Ledger(
         pairs,
         momentum=config.ledger.momentum,
@@ -45,27 +45,19 @@ def _crcl(config: Config, make_matcher: Callable[[], nn.Module], pairs: int) -> 
         freeze_epochs=config.ledger.freeze_epochs,
         correction=config.ledger.correction,
     )
-    return CRCL(
-        make_matcher,
-        ledger,
-        tau=config.loss.tau,
-        scale=config.loss.scale,
-        probability=config.ledger.probability,
-        **_descent(config),
-    )
+    return CRCL(learner, ledger, tau=config.loss.tau, scale=config.loss.scale, probability=config.ledger.probability)
 
 
 def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]], *, sum_first: bool = False) -> Builder:
-    def build(config: Config, make_matcher: Callable[[], nn.Module], pairs: int) -> Method:
+    def build(config: Config, learner: Learner, pairs: int) -> Method:
         first = partial(losses.triplet, margin=config.loss.margin, negatives="sum") if sum_first else None
         return Objective(
-            make_matcher,
+            learner,
             loss(config),
             pairs,
             tau=config.loss.tau,
             first_loss=first,
             first_epochs=1 if sum_first else 0,
-            **_descent(config),
         )
 
     return build
@@ -82,14 +74,6 @@ METHODS: dict[str, Builder] = {
 }
 
 
-def _descent(config: Config) -> dict[str, Any]:
-    return {
-        "weight_decay": config.train.weight_decay,
-        "clip": config.train.clip,
-        "precision": config.train.precision,
-    }
-
-
 @dataclass(frozen=True)
 class TrainingData:
     """What a training reads: noisy train pairs with their truth (for measuring), dev pairs, words, features' scale."""
@@ -101,6 +85,8 @@ class TrainingData:
     dev_tokens: Tokens
     noise: np.ndarray | None
     standardize: Standardize | None
+    fingerprint: str
+    """Of the training pairs as they were read, before any noise."""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -118,12 +104,14 @@ def read_data(config: Config, run: Run | None = None) -> TrainingData:
     """Read the pairs; words, mismatches and scale come from the run where there is one, else they are made."""
     clean = read_split(config, "train")
     dev = read_split(config, "dev")
+    if len(clean) < 2:
+        raise InputError(f"{config.data.path}: {len(clean)} training pair; a pair is learnt from others, so give more")
     if clean.features.shape[1:] != dev.features.shape[1:]:
         raise InputError(
             f"features of train have shape {clean.features.shape[1:]} per image, those of dev {dev.features.shape[1:]}"
         )
     if run is not None:
-        check_sizes(run, clean)
+        check_training_pairs(run, clean)
         index, vocabulary, standardize = run.noise(), run.vocabulary(), run.standardize()
     else:
         index = _noise_index(config, clean)
@@ -141,22 +129,19 @@ def read_data(config: Config, run: Run | None = None) -> TrainingData:
         vocabulary.encode(dev.captions, max_words=config.data.max_words),
         index,
         standardize,
+        clean.fingerprint(),
     )
 
 
 def read_split(config: Config, split: str) -> Pairs:
     """One split of the data that a config names."""
-    data = config.data
-    there = splits(data.path)
-    if split not in there:
-        raise InputError(f"{data.path}: no {split} split; there is {', '.join(there) or 'none at all'}")
-    return read(data.path, split, features=data.features, ids=data.ids)
+    return read(config.data.path, split, features=config.data.features, ids=config.data.ids)
 
 
 def audited_pairs(run: Run, config: Config) -> Pairs:
     """The training pairs as the run saw them, with the truth where noise was injected."""
     clean = read_split(config, "train")
-    check_sizes(run, clean)
+    check_training_pairs(run, clean)
     index = run.noise()
     return clean if index is None else noise.apply(clean, index)
 
@@ -165,21 +150,34 @@ def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
     if config.noise.file is not None:
         return noise.read_index(config.noise.file)
     if config.noise.rate > 0:
-        return noise.mismatch(pairs.image_index, config.noise.rate, config.noise.seed, level=config.noise.level)
+        return noise.mismatch(
+            pairs.image_index, config.noise.rate, config.noise.seed, level=config.noise.level, images=pairs.images
+        )
     return None
 
 
-def check_sizes(run: Run, pairs: Pairs, *, as_trained: bool = True) -> None:
-    """Refuse data that this run's matcher, or its ledger, cannot belong to."""
-    features, regions = pairs.features.shape[2], pairs.features.shape[1]
-    if features != run.sizes["features"]:
+def check_features(run: Run, pairs: Pairs) -> None:
+    """Refuse images that this run's matcher cannot read."""
+    size = pairs.features.shape[2]
+    if size != run.sizes["features"]:
         raise InputError(
-            f"{pairs.source}: {features} numbers per region, but {run.path} was trained on {run.sizes['features']}"
+            f"{pairs.source}: {size} numbers per region, but {run.path} was trained on {run.sizes['features']}"
         )
-    if as_trained and (len(pairs), regions) != (run.sizes["pairs"], run.sizes["regions"]):
+
+
+def check_training_pairs(run: Run, pairs: Pairs) -> None:
+    """Refuse pairs that are not the ones, in the order, that this run's beliefs are about."""
+    check_features(run, pairs)
+    regions = pairs.features.shape[1]
+    if (len(pairs), regions) != (run.sizes["pairs"], run.sizes["regions"]):
         raise InputError(
             f"{pairs.source}: {len(pairs)} pairs of {regions} regions, but {run.path} was trained on "
             f"{run.sizes['pairs']} pairs of {run.sizes['regions']}"
+        )
+    if run.fingerprint and pairs.fingerprint() != run.fingerprint:
+        raise InputError(
+            f"{pairs.source}: as many pairs as {run.path} was trained on, but not the same captions and images in the "
+            "same order: its beliefs would be put on other pairs"
         )
 
 
@@ -218,8 +216,11 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     listeners: Sequence[Listener] = (),
+    say: Callable[[str], None] = lambda line: None,
 ) -> Run:
-    """Train as the config says, into a run folder."""
+    """Train as the config says, into a run folder; `say` is told what to know of the data."""
+    if resume and overwrite:
+        raise InputError("go on with the run (--resume) or replace it (--overwrite), not both")
     require_matcher(config)
     if resume and (Path(path) / "config.json").is_file():
         run = Run.open(path)
@@ -232,20 +233,43 @@ def train(
             path,
             config=to_dict(config),
             sizes=data.sizes,
+            fingerprint=data.fingerprint,
             vocabulary=data.vocabulary,
             noise=data.noise,
             standardize=data.standardize,
             overwrite=overwrite,
         )
+    for line in _remarks(data, config):
+        say(line)
     with run.locked():
         _fit(config, data, run, listeners)
     return run
 
 
+def _remarks(data: TrainingData, config: Config) -> list[str]:
+    """What happened to captions that one would not see otherwise."""
+    cut, unknown = data.tokens.cut + data.dev_tokens.cut, data.tokens.unknown + data.dev_tokens.unknown
+    lines = []
+    if cut:
+        lines.append(f"{cut} captions are longer than {config.data.max_words} words and were cut (data.max_words)")
+    if unknown:
+        lines.append(
+            f"{unknown} captions have no word that is seen {config.data.min_count} times or more: nothing can be "
+            "learnt from them (data.min_count)"
+        )
+    return lines
+
+
 def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Listener]) -> None:
     device = choose_device(config.train.device)
     make_matcher = matcher_maker(config, data.sizes, word_weights=inverse_document_frequency(data), device=device)
-    method = METHODS[config.method](config, make_matcher, len(data.train))
+    learner = Learner(
+        make_matcher,
+        weight_decay=config.train.weight_decay,
+        clip=config.train.clip,
+        precision=config.train.precision,
+    )
+    method = METHODS[config.method](config, learner, len(data.train))
     batches = Batches(
         data.train.blind(),
         data.tokens,
@@ -302,7 +326,7 @@ def matcher_maker(
     }
     if config.matcher.name == "bow":
         options["word_weights"] = word_weights
-    return lambda: MATCHERS[config.matcher.name](**options).to(device or torch.device("cpu"))
+    return lambda: MATCHERS[config.matcher.name](**options).to(device)
 
 
 def require_matcher(config: Config) -> None:
@@ -328,13 +352,22 @@ def open_scorer(path: str | Path, *, device: str = "auto") -> tuple[Run, Config,
     run = Run.open(path)
     config = stored_config(run)
     require_matcher(config)
-    module = matcher_maker(config, run.sizes)()
+    vocabulary, weights = run.vocabulary(), run.load_matcher()
     try:
-        module.load_state_dict(run.load_matcher())
+        with torch.device("meta"):  # no memory for sizes that only the config claims
+            module = matcher_maker(config, run.sizes)()
+        module.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         raise InputError(f"{run.path}/matcher.safetensors does not fit its config.json: {error}") from error
     module.to(choose_device(device))
-    return run, config, Scorer(module, run.vocabulary(), run.standardize(), config.data.max_words)  # type: ignore[arg-type]
+    return run, config, Scorer(cast(Matcher, module), vocabulary, run.standardize(), config.data.max_words)
+
+
+def conditions(run: Run, config: Config) -> str:
+    """What a number of this run must be told with: method, matcher, noise, seed."""
+    noise = config.noise
+    injected = noise.file or (f"{noise.rate:.0%} at {noise.level} level, seed {noise.seed}" if noise.rate else "none")
+    return f"{run.path}: {config.method} on {config.matcher.name}, seed {config.train.seed}, noise {injected}"
 
 
 def choose_device(name: str) -> torch.device:

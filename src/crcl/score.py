@@ -54,14 +54,15 @@ class Scorer:
         """Each caption with the image that it is shown with. (pairs,) float32"""
         tokens = self.tokens(pairs)
         own = np.empty(len(pairs), dtype=np.float32)
-        by_length = np.argsort(tokens.lengths, kind="stable")
-        block = min(self.batch_size, 32)  # all images of a block meet all its texts, for the sake of the diagonal
+        by_image = np.argsort(pairs.image_index, kind="stable")  # captions of one image meet it in one block
+        block = min(self.batch_size, 32)  # all images of a block meet all its texts
         with scoring(self.matcher) as device:
             for start in range(0, len(pairs), block):
-                numbers = by_length[start : start + block]
-                images = self._encode_images(pairs, pairs.image_index[numbers], device)
-                texts = self._encode_texts(tokens, numbers, device)
-                own[numbers] = self.matcher.similarity(images, texts).diagonal().float().cpu().numpy()
+                numbers = by_image[start : start + block]
+                distinct, which = np.unique(pairs.image_index[numbers], return_inverse=True)
+                images = self._encode_images(pairs, distinct, device)
+                sims = self.matcher.similarity(images, self._encode_texts(tokens, numbers, device))
+                own[numbers] = sims.float().cpu().numpy()[which, np.arange(len(numbers))]
                 if progress is not None:
                     progress(min(start + block, len(pairs)), len(pairs))
         return own

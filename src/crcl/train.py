@@ -95,7 +95,7 @@ def fit(
     found there is gone on from, to the same end bit for bit. The matcher that scores best on dev in the last piece is
     the one that the run keeps.
     """
-    progress = _restore(method, run)
+    progress = _restore(method, run, schedule)
     with _deferred_interrupts() as interrupted, _ending(listeners):
         while not progress.finished:
             if progress.epoch == 0 and progress.step == 0:
@@ -181,7 +181,7 @@ def _save(method: Method, progress: _Progress, run: Run | None) -> None:
     if run is None:
         return
     progress.metrics_length = run.length("metrics.jsonl")
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else []
     run.save_state(
         {
             "method": method.state_dict(),
@@ -191,7 +191,7 @@ def _save(method: Method, progress: _Progress, run: Run | None) -> None:
     )
 
 
-def _restore(method: Method, run: Run | None) -> _Progress:
+def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Progress:
     """Where to go on: the state in the run folder, or the beginning."""
     state = run.load_state() if run is not None else None
     if run is None or state is None:
@@ -200,12 +200,14 @@ def _restore(method: Method, run: Run | None) -> _Progress:
         return _Progress()
     try:
         progress = _Progress(**state["progress"])
+        if not progress.finished and progress.epoch >= schedule.pieces[progress.piece]:
+            raise ValueError(f"piece {progress.piece + 1} has no epoch {progress.epoch + 1}")
         method.begin_piece(progress.piece)
         method.load_state_dict(state["method"])
         torch.set_rng_state(state["random"]["cpu"])
-        if state["random"]["cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(state["random"]["cuda"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        if state["random"]["cuda"] and torch.cuda.is_initialized():
+            torch.cuda.set_rng_state(state["random"]["cuda"][0])
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
         raise InputError(
             f"{run.path}: training.pt does not fit the run ({error}); train again with --overwrite"
         ) from error

@@ -4,8 +4,10 @@ Everything random in a batch comes from (seed, epoch, stream, batch number) alon
 the number of workers, and a training that was interrupted goes on in the middle of an epoch.
 """
 
+import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from multiprocessing import get_all_start_methods
 from typing import Literal, Self
 
 import numpy as np
@@ -63,7 +65,7 @@ class Standardize:
     deviation: float
 
     @classmethod
-    def measure(cls, pairs: Pairs, *, block: int = 512) -> Self:
+    def measure(cls, pairs: Pairs, *, block: int = 64) -> Self:
         """Statistics of all images of these pairs, read block by block."""
         size = pairs.features.shape[2]
         total, squares, count = np.zeros(size), 0.0, 0
@@ -143,6 +145,8 @@ class Batches:
             num_workers=self.workers,
             pin_memory=self.pin_memory,
             generator=torch.Generator().manual_seed(0),  # the loader draws a seed; ours come from the plan
+            worker_init_fn=_leave_interrupts_to_the_parent,
+            multiprocessing_context="fork" if "fork" in get_all_start_methods() else None,  # else features are copied
         )
         return _raising(loader)
 
@@ -216,6 +220,10 @@ def _raising(loaded: Iterable[Batch | InputError]) -> Iterator[Batch]:
         if isinstance(batch, InputError):
             raise batch
         yield batch
+
+
+def _leave_interrupts_to_the_parent(worker: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def pad(tokens: Tokens, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,6 @@
 """Pairs: captions, the image shown with each, and the images' features on disk."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,8 @@ class Pairs:
     """The features' file, for messages."""
     feature_rows: np.ndarray | None = None
     """(M,) int64, the stored row of image m; None where image m is row m."""
+    caption_rows: np.ndarray | None = None
+    """(N,) int64, the row of caption i in the table it was read from; None where it is row i."""
 
     def __post_init__(self) -> None:
         """Refuse parts that do not belong together."""
@@ -53,6 +56,13 @@ class Pairs:
     def images(self) -> int:
         """M, the number of images."""
         return len(self.image_ids)
+
+    def fingerprint(self) -> str:
+        """What these pairs are known by: a hash of captions, image names and which goes with which."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.image_index, dtype="<i8").tobytes())
+        for text in (*self.image_ids, *self.captions):
+            digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
+        return digest.hexdigest()
 
     def blind(self) -> "Pairs":
         """The same pairs without truth: what training gets."""

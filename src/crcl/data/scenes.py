@@ -295,9 +295,10 @@ def write(
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)
-    except BaseException:
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def _write_splits(

@@ -24,7 +24,7 @@ from crcl.data.pairs import Pairs
 from crcl.errors import InputError, did_you_mean
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-HELD_OUT = 0.1
+HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share of the images, and how many at the most: all are ranked for all captions
 _SEED = 0  # of the held-out images: the same table is always cut in the same way
 _SEARCHED = 10_000  # ids among which a near one is looked for; with more it would take minutes
 _REQUIRED = ("image", "caption")
@@ -66,6 +66,7 @@ def read(path: Path, split: str, *, features: str | Path | None, ids: str | Path
         image_ids=list(number),
         source=str(stored),
         feature_rows=np.array([stored_rows[name] for name in number], dtype=np.int64),
+        caption_rows=chosen,
     )
 
 
@@ -90,7 +91,7 @@ def _rows_of(path: Path, table: pa.Table, split: str) -> np.ndarray:
 
 
 def _held_out(path: Path, images: np.ndarray) -> np.ndarray:
-    """(rows,) bool: the captions of a seeded tenth of the images."""
+    """(rows,) bool: the captions of a seeded tenth of the images, of 1,000 images at the most."""
     number = {name: image for image, name in enumerate(dict.fromkeys(images))}
     if len(number) < 2:
         raise InputError(
@@ -98,7 +99,8 @@ def _held_out(path: Path, images: np.ndarray) -> np.ndarray:
             "add images or a column 'split' that says what each row is for"
         )
     chosen = np.zeros(len(number), dtype=bool)
-    chosen[np.random.default_rng(_SEED).permutation(len(number))[: max(1, round(HELD_OUT * len(number)))]] = True
+    count = min(max(1, round(HELD_OUT * len(number))), MOST_HELD_OUT)
+    chosen[np.random.default_rng(_SEED).permutation(len(number))[:count]] = True
     return chosen[[number[name] for name in images]]
 
 

@@ -93,7 +93,7 @@ class Vocabulary:
         path = Path(path)
         try:
             content = json.loads(read_bytes(path).decode("utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{path}: not a JSON file ({error}); expected the field's vocabulary") from error

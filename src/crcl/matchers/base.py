@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 
@@ -38,5 +39,12 @@ def as_module(matcher: Matcher) -> nn.Module:
 
 
 def l2(x: Tensor) -> Tensor:
-    """Scale vectors to length 1, as the field does: 1e-8 is added to the norm, not used as its floor."""
+    """Scale vectors to length 1, as the field does: 1e-8 is added to the norm, not used as its floor. In float32."""
+    x = x.float()
     return x / (x.norm(dim=-1, keepdim=True) + 1e-8)
+
+
+def inner_products(images: Tensor, texts: Tensor) -> Tensor:
+    """`(images, D)`, `(texts, D)` -> `(images, texts)`, in float32: a temperature magnifies what is rounded here."""
+    with torch.autocast(images.device.type, enabled=False):
+        return images.float() @ texts.float().T

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from crcl.matchers.base import Encoded, l2
+from crcl.matchers.base import Encoded, inner_products, l2
 
 
 class Bow(nn.Module):
@@ -48,4 +48,4 @@ class Bow(nn.Module):
         return Encoded(l2(self.text_linear(torch.einsum("bw,bwd->bd", weights, self.embed(tokens)))))
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
-        return images.features @ texts.features.T  # (images, texts)
+        return inner_products(images.features, texts.features)

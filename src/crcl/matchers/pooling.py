@@ -53,7 +53,8 @@ def position_codes(length: int, size: int) -> Tensor:
 
 def sorted_sum(x: Tensor, weights: Tensor) -> Tensor:
     """Sort `(B, L, D)` over L in descending order, each dimension on its own, and sum with weights `(B, L)`. (B, D)"""
-    if x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[1] <= _INDEX_MASK + 1:
+    plain = x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    if x.device.type == "cpu" and plain and x.shape[1] <= _INDEX_MASK + 1:
         return _SortedSum.apply(x, weights)
     return torch.einsum("bld,bl->bd", x.sort(dim=1, descending=True).values, weights)
 

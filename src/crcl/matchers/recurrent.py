@@ -21,8 +21,9 @@ def averaged_directions(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Ten
     """
     if inputs.device.type == "cpu" and inputs.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
         return _averaged_on_cpu(rnn, inputs, which, lengths)
-    packed = pack_padded_sequence(inputs[which], lengths.cpu(), batch_first=True, enforce_sorted=False)
-    both, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
+    packed = pack_padded_sequence(inputs[which].float(), lengths.cpu(), batch_first=True, enforce_sorted=False)
+    with torch.autocast(inputs.device.type, enabled=False):  # cuDNN's would run in float16, whatever was asked for
+        both, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
     forward, backward = both.chunk(2, dim=2)
     return (forward + backward) / 2
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from crcl.matchers.base import Encoded, l2
+from crcl.matchers.base import Encoded, inner_products, l2
 from crcl.matchers.encoders import TwoLayers, WordEncoder, xavier_linear
 from crcl.matchers.pooling import GPO
 
@@ -24,7 +24,7 @@ class VSE(nn.Module):
         return Encoded(self.txt(tokens, lengths))
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
-        return images.features @ texts.features.T  # (images, texts)
+        return inner_products(images.features, texts.features)
 
 
 class _Images(nn.Module):

@@ -1,9 +1,9 @@
 """What every method of training is, and the step of gradient descent that they share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -101,8 +101,9 @@ class Descent:
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)
-        if self.clip > 0:
-            nn.utils.clip_grad_norm_(self.module.parameters(), self.clip)
+        norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.clip if self.clip > 0 else float("inf"))
+        if not self.scaler.is_enabled() and not np.isfinite(float(norm)):
+            raise TrainingError(_describe_failure(losses * float("nan"), batch).replace("the loss", "the gradient", 1))
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return value
@@ -115,12 +116,44 @@ class Descent:
         self.scaler.load_state_dict(state["scaler"])
 
 
-def batch_similarities(matcher: Matcher, batch: Batch) -> Tensor:
-    """Every image of the batch with every text of it. (K, K)"""
-    return matcher.similarity(
-        matcher.encode_images(batch.regions, batch.region_mask),
-        matcher.encode_texts(batch.tokens, batch.lengths),
-    )
+class Learner:
+    """A matcher that is being trained, with its way down: what a method has one of, or two."""
+
+    def __init__(
+        self,
+        make_matcher: Callable[[], nn.Module],
+        *,
+        weight_decay: float = 0.01,
+        clip: float = 2.0,
+        precision: Precision = "auto",
+    ) -> None:
+        self.make_matcher = make_matcher
+        self.options: dict[str, Any] = {"weight_decay": weight_decay, "clip": clip, "precision": precision}
+
+    @property
+    def matcher(self) -> Matcher:
+        return cast(Matcher, self.module)
+
+    def renew(self) -> None:
+        """Fresh weights, fresh optimizer."""
+        self.module = self.make_matcher()
+        self.descent = Descent(self.module, **self.options)
+
+    def similarities(self, batch: Batch) -> Tensor:
+        """Every image of the batch with every text of it. (K, K)"""
+        batch = batch.to(self.descent.device)
+        with self.descent.autocast():
+            return self.matcher.similarity(
+                self.matcher.encode_images(batch.regions, batch.region_mask),
+                self.matcher.encode_texts(batch.tokens, batch.lengths),
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"matcher": self.module.state_dict(), "descent": self.descent.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state["matcher"])
+        self.descent.load_state_dict(state["descent"])
 
 
 def _autocast_dtype(device: torch.device, precision: Precision) -> torch.dtype:

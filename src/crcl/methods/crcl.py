@@ -1,16 +1,15 @@
 """CRCL: active complementary learning with self-refining correspondence (the paper's Algorithm 1)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
-from torch import nn
 
 from crcl.data.batches import Batches
 from crcl.ledger import Ledger
 from crcl.losses import active_complementary, matching_log_probs, pair_probability
 from crcl.matchers.base import Matcher
-from crcl.methods.base import Clock, Descent, Precision, StepLog, batch_similarities
+from crcl.methods.base import Clock, Learner, StepLog
 from crcl.score import scoring
 
 _EVALUATION_STREAM = 1
@@ -21,47 +20,40 @@ class CRCL:
 
     def __init__(
         self,
-        make_matcher: Callable[[], nn.Module],
+        learner: Learner,
         ledger: Ledger,
         *,
         tau: float = 0.05,
         scale: float = 5.0,
         probability: Literal["train", "eval"] = "train",
-        weight_decay: float = 0.01,
-        clip: float = 2.0,
-        precision: Precision = "auto",
     ) -> None:
-        self.make_matcher = make_matcher
+        self.learner = learner
         self.ledger = ledger
         self.tau = tau
         self.scale = scale
         self.probability = probability
-        self.descent_options: dict[str, Any] = {"weight_decay": weight_decay, "clip": clip, "precision": precision}
 
     @property
     def matcher(self) -> Matcher:
-        return self.module  # type: ignore[return-value]
+        return self.learner.matcher
 
     @property
     def correspondence(self) -> np.ndarray:
         return self.ledger.correspondence
 
     def begin_piece(self, piece: int) -> None:
-        self.module = self.make_matcher()
-        self.descent = Descent(self.module, **self.descent_options)
+        self.learner.renew()
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         if clock.step == 0:
             self.ledger.begin_epoch(clock.piece, clock.epoch)
-        self.module.train()
+        self.learner.module.train()
         for batch in batches.epoch(clock.total_epoch, start=clock.step):
-            batch = batch.to(self.descent.device)
-            with self.descent.autocast():
-                sims = batch_similarities(self.matcher, batch)
+            sims = self.learner.similarities(batch)
             probability = pair_probability(*matching_log_probs(sims, self.tau))  # Eq. 3
             labels = self.ledger.observe(batch.pairs, probability)  # Eq. 10-12
             losses = active_complementary(sims, labels, tau=self.tau, scale=self.scale)  # Eq. 8
-            yield StepLog(len(batch), self.descent.step(losses, batch, clock.learning_rate))
+            yield StepLog(len(batch), self.learner.descent.step(losses, batch, clock.learning_rate))
         if self.probability == "eval":
             yield from self._observe_in_eval_mode(batches, clock)
 
@@ -69,19 +61,14 @@ class CRCL:
         """Replace the p̂ of this epoch's steps by those of the matcher as it is at its end, without augmentation."""
         done = max(clock.step - len(batches), 0)
         for batch in batches.epoch(clock.total_epoch, start=done, stream=_EVALUATION_STREAM, augment=False):
-            with scoring(self.matcher) as device, self.descent.autocast():
-                sims = batch_similarities(self.matcher, batch.to(device))
+            with scoring(self.matcher):
+                sims = self.learner.similarities(batch)
                 self.ledger.record(batch.pairs, pair_probability(*matching_log_probs(sims, self.tau)))
             yield StepLog(len(batch), float("nan"), phase="probabilities")
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "matcher": self.module.state_dict(),
-            "descent": self.descent.state_dict(),
-            "ledger": self.ledger.state_dict(),
-        }
+        return {**self.learner.state_dict(), "ledger": self.ledger.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.module.load_state_dict(state["matcher"])
-        self.descent.load_state_dict(state["descent"])
+        self.learner.load_state_dict(state)
         self.ledger.load_state_dict(state["ledger"])

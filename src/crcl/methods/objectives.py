@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from crcl.data.batches import Batches
 from crcl.ledger import Ledger
 from crcl.losses import matching_log_probs, pair_probability
 from crcl.matchers.base import Matcher
-from crcl.methods.base import Clock, Descent, Precision, StepLog, batch_similarities
+from crcl.methods.base import Clock, Learner, StepLog
 
 Loss = Callable[[Tensor], Tensor]
 """From similarities `(K, K)` to one value per pair `(K,)`."""
@@ -24,58 +24,47 @@ class Objective:
 
     def __init__(
         self,
-        make_matcher: Callable[[], nn.Module],
+        learner: Learner,
         loss: Loss,
         pairs: int,
         *,
         tau: float = 0.05,
         first_loss: Loss | None = None,
         first_epochs: int = 0,
-        weight_decay: float = 0.01,
-        clip: float = 2.0,
-        precision: Precision = "auto",
     ) -> None:
-        self.make_matcher = make_matcher
+        self.learner = learner
         self.loss = loss
         self.first_loss = first_loss
         self.first_epochs = first_epochs
         self.tau = tau
         self.ledger = Ledger(pairs, correction="none")
-        self.descent_options: dict[str, Any] = {"weight_decay": weight_decay, "clip": clip, "precision": precision}
 
     @property
     def matcher(self) -> Matcher:
-        return self.module  # type: ignore[return-value]
+        return self.learner.matcher
 
     @property
     def correspondence(self) -> np.ndarray:
         return self.ledger.correspondence
 
     def begin_piece(self, piece: int) -> None:
-        self.module = self.make_matcher()
-        self.descent = Descent(self.module, **self.descent_options)
+        self.learner.renew()
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         if clock.step == 0:
             self.ledger.begin_epoch(clock.piece, clock.epoch)
-        early = self.first_loss is not None and clock.epoch < self.first_epochs
-        loss = self.first_loss if early and self.first_loss is not None else self.loss
-        self.module.train()
+        loss = self.loss
+        if self.first_loss is not None and clock.epoch < self.first_epochs:
+            loss = self.first_loss
+        self.learner.module.train()
         for batch in batches.epoch(clock.total_epoch, start=clock.step):
-            batch = batch.to(self.descent.device)
-            with self.descent.autocast():
-                sims = batch_similarities(self.matcher, batch)
+            sims = self.learner.similarities(batch)
             self.ledger.observe(batch.pairs, pair_probability(*matching_log_probs(sims, self.tau)))
-            yield StepLog(len(batch), self.descent.step(loss(sims), batch, clock.learning_rate))
+            yield StepLog(len(batch), self.learner.descent.step(loss(sims), batch, clock.learning_rate))
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "matcher": self.module.state_dict(),
-            "descent": self.descent.state_dict(),
-            "ledger": self.ledger.state_dict(),
-        }
+        return {**self.learner.state_dict(), "ledger": self.ledger.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.module.load_state_dict(state["matcher"])
-        self.descent.load_state_dict(state["descent"])
+        self.learner.load_state_dict(state)
         self.ledger.load_state_dict(state["ledger"])
