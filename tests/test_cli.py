@@ -307,3 +307,15 @@ def test_hostile_captions_are_plain_text_everywhere(crcl: Crcl, tmp_path: Path) 
     assert answer.code == 0, answer.err
     assert "[b].csv" in answer.out
     assert captions[0] in pyarrow.csv.read_csv(tmp_path / "[b].csv")["caption"].to_pylist()
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pairs.csv").write_text("image,caption\nx\x1b]0;pwned\x07\x1b[31m.jpg,a dog\nb.jpg,a cat\n")
+    np.save(tmp_path / "features.npy", np.zeros((1, 4, 6), np.float32))
+    (tmp_path / "ids.txt").write_text("b.jpg\n")
+    answer = call(capsys, monkeypatch, "train", str(tmp_path / "pairs.csv"), "-o", str(tmp_path / "run"))
+    assert answer.code == 2
+    assert "\x1b" not in answer.err
+    assert "pwned" in answer.err

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny import Stop, StopAfter, small_config, write_folder
 
-from crcl import config, recipe
+from crcl import audit, config, recipe
 from crcl.checkpoint import Run
 from crcl.config import METHOD_NAMES
 from crcl.data import noise
@@ -212,3 +212,68 @@ def test_a_table_trains_like_a_folder(tmp_path: Path) -> None:
     for name, path in (("one", folder), ("other", tmp_path / "pairs.csv")):
         metrics.append(recipe.train(small_config(path), tmp_path / name).metrics())
     assert metrics[0] == metrics[1]
+
+
+def test_beliefs_are_not_put_on_other_pairs_of_the_same_number(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    config = small_config(data)
+    run = recipe.train(config, tmp_path / "run")
+    captions = (data / "train_caps.txt").read_text().splitlines()
+    (data / "train_caps.txt").write_text("\n".join(captions[::-1]) + "\n")
+    with pytest.raises(InputError, match="its beliefs would be put on other pairs"):
+        recipe.audited_pairs(run, config)
+    with pytest.raises(InputError, match="its beliefs would be put on other pairs"):
+        recipe.train(config, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("matcher", ["vse", "bow"])
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_trains_on_cpu_too(tmp_path: Path, matcher: str, precision: str) -> None:
+    data = write_folder(tmp_path / "data")
+    run = recipe.train(small_config(data, f"matcher.name={matcher}", f"train.precision={precision}"), tmp_path / "run")
+    assert np.isfinite([record["loss"] for record in run.metrics()]).all()
+
+
+def test_a_run_is_gone_on_with_or_replaced_but_not_both(tmp_path: Path) -> None:
+    config = small_config(write_folder(tmp_path / "data"))
+    with pytest.raises(InputError, match="not both"):
+        recipe.train(config, tmp_path / "run", resume=True, overwrite=True)
+
+
+def test_one_pair_is_not_enough_to_learn_from(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data", train=1, captions=1)
+    with pytest.raises(InputError, match="1 training pair"):
+        recipe.train(small_config(data, **{"noise.rate": 0.0}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_cut_captions_and_captions_of_unknown_words_are_told(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    captions = (data / "train_caps.txt").read_text().splitlines()
+    captions[0], captions[1] = "word " * 10_000, "zzz yyy"
+    (data / "train_caps.txt").write_text("\n".join(captions) + "\n")
+    told: list[str] = []
+    recipe.train(small_config(data), tmp_path / "run", say=told.append)
+    assert [line.split(" captions")[0] for line in told] == ["1", "1"]
+
+
+def test_the_masked_word_weighs_no_more_than_words_do(tmp_path: Path) -> None:
+    data = recipe.read_data(small_config(write_folder(tmp_path / "data")))
+    weights = recipe.inverse_document_frequency(data)
+    assert weights[data.vocabulary.mask] < weights.max()
+
+
+def test_audit_names_rows_as_the_table_counts_them(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    ids = (folder / "train_ids.txt").read_text().split()
+    captions = (folder / "train_caps.txt").read_text().splitlines()
+    lines = [f"{ids[row // 2]},{caption}" for row, caption in enumerate(captions)]
+    (tmp_path / "pairs.csv").write_text("image,caption\n" + "\n".join(lines) + "\n")
+    (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
+    (folder / "train_ims.npy").rename(tmp_path / "features.npy")
+    config = small_config(tmp_path / "pairs.csv")
+    run = recipe.train(config, tmp_path / "run")
+    pairs = recipe.audited_pairs(run, config)
+    table = audit.audit(pairs, run.load_ledger(), np.zeros(len(pairs), np.float32)).table().to_pylist()
+    assert len(table) < len(lines)  # a tenth is held out
+    assert all(captions[row["row"]] == row["caption"] for row in table)
