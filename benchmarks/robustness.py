@@ -9,7 +9,6 @@ trained again. `--jobs 2` trains two at a time.
 
 import argparse
 import json
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -124,7 +123,7 @@ def agreement(sims: np.ndarray, test: Pairs, crowd: Path) -> float:
 
 def render(results: list[dict[str, Any]], options: argparse.Namespace) -> str:
     lines = [
-        f"    python {' '.join(sys.argv)}",
+        f"    {command(options)}",
         "",
         f"Matcher `{options.matcher}`, preset `{options.preset}`"
         + (f", `{' '.join(options.settings)}`" if options.settings else "")
@@ -143,6 +142,15 @@ def render(results: list[dict[str, Any]], options: argparse.Namespace) -> str:
             lines.append(f"| {method} | " + " | ".join(cells(rows)) + " |")
         lines.append("")
     return "\n".join(lines).rstrip()
+
+
+def command(options: argparse.Namespace) -> str:
+    """The command that made a report, without the paths of the machine that it was made on."""
+    words = ["python benchmarks/robustness.py DATA", f"--preset {options.preset}", f"--matcher {options.matcher}"]
+    words += [f"--set {setting}" for setting in options.settings]
+    words += [f"--methods {' '.join(options.methods)}", f"--rates {' '.join(f'{rate:g}' for rate in options.rates)}"]
+    words += [f"--seeds {options.seeds}"] + ([f"--crowd {options.crowd.name}"] if options.crowd else [])
+    return " ".join(words)
 
 
 def cells(rows: list[dict[str, Any]]) -> list[str]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,13 +61,12 @@ Process = subprocess.Popen[str] | multiprocessing.process.BaseProcess
 
 
 def exit_code_within(process: Process, seconds: float) -> int | None:
-    """The exit code of a process that ends in time."""
-    if isinstance(process, multiprocessing.process.BaseProcess):
-        process.join(seconds)
-        return process.exitcode
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(seconds)
-    return process.returncode
+    """The exit code of a process that ends in time; `join` would also wait for workers that it leaves behind."""
+    forked = isinstance(process, multiprocessing.process.BaseProcess)
+    deadline = time.monotonic() + seconds
+    while (code := process.exitcode if forked else process.poll()) is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return code
 
 
 def kill_and_resume(start_on: Callable[[Path], Process], reference: Reference, folder: Path, *, kills: int) -> None:
@@ -84,11 +82,12 @@ def kill_and_resume(start_on: Callable[[Path], Process], reference: Reference, f
         code = exit_code_within(process, rng.uniform(0, reference.seconds) if done < kills else 120)
         if code is None:
             process.kill()
-            assert exit_code_within(process, 120) == -signal.SIGKILL
+            code = exit_code_within(process, 120)
+        if code == -signal.SIGKILL:
             done += 1
             assert done <= kills, "the last training did not end"
             continue
-        assert code == 0
+        assert code == 0  # also where it ended just before its kill
         assert_same_runs(run, reference.run)
         if done == kills:
             return
@@ -106,7 +105,9 @@ def test_killed_at_twenty_random_moments_a_training_ends_bit_identical(reference
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings", [[*LONGER, "train.workers=2"], VSE], ids=["saved each epoch, with workers", "vse, saved each step"]
+    "settings",
+    [["train.pieces=[1,3]", "train.workers=2"], VSE],
+    ids=["saved each epoch, with workers", "vse, saved each step"],
 )
 def test_other_trainings_end_bit_identical_too(tmp_path: Path, settings: list[str]) -> None:
     """In forked processes, which need not import everything again."""
