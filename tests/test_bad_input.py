@@ -308,7 +308,6 @@ def test_features_for_a_folder_are_refused(data: Path, train: Refused) -> None:
         (["--set", "train.lr"], "must be key=value"),
         (["--device", "gpu"], "train.device: must be auto, cpu, cuda, cuda:N or mps, got 'gpu'"),
         (["--seed", "-1"], "train.seed: must be at least 0, got -1"),
-        (["--set", "matcher.name=saf"], "matcher.name: saf is not in this version of crcl; there are vse, bow"),
     ],
 )
 def test_unknown_names_and_wrong_values_are_refused_with_the_right_ones(

@@ -121,7 +121,7 @@ def test_everything_wrong_is_reported_at_once_one_line_each(tmp_path: Path) -> N
         "tau: unknown key (did you mean 'loss.tau'?)",
         "'x': must be key=value, as in loss.tau=0.03",
         "noise.rate: must be at most 1, got 1.2",
-        f"{file}: matcher.name: must be one of vse, bow, saf, sgr, got 'vze' (did you mean 'vse'?)",
+        f"{file}: matcher.name: must be one of vse, bow, saf, sgr, scan, got 'vze' (did you mean 'vse'?)",
         "train.lr: must be greater than 0, got -1",
     ]
 

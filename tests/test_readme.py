@@ -5,11 +5,8 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from tiny import call, write_folder
-
-from crcl import config
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 TINY = ["matcher.embedding=8", "matcher.word=6", "train.pieces=[1,1]", "ledger.freeze_epochs=0", "train.device=cpu"]
@@ -63,23 +60,6 @@ def test_the_commands_for_research_run(tmp_path, monkeypatch, capsys):
             words = ["evaluate", "runs/vse", "runs/nce"]
         answer = call(capsys, monkeypatch, *words, *settings(line))
         assert answer.code == 0, (line, answer.err)
-
-
-@pytest.mark.parametrize("preset", [name for name in config.presets() if not name.endswith(("saf", "sgr"))])
-def test_every_preset_trains_at_a_tiny_size(tmp_path, monkeypatch, capsys, preset):
-    data = write_folder(tmp_path / "data")
-    answer = call(
-        capsys,
-        monkeypatch,
-        "train",
-        str(data),
-        "-o",
-        str(tmp_path / "run"),
-        "--preset",
-        preset,
-        *settings("crcl train"),
-    )
-    assert answer.code == 0, answer.err
 
 
 def settings(line: str) -> list[str]:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from crcl.errors import InputError, did_you_mean
 
-MatcherName = Literal["vse", "bow", "saf", "sgr"]
+MatcherName = Literal["vse", "bow", "saf", "sgr", "scan"]
 MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary"]
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)

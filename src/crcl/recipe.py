@@ -34,6 +34,8 @@ FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise
 }
 """Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
 
+_FIXED_REGIONS = ("saf", "sgr")
+
 Builder = Callable[[Config, Learner, int], Method]
 
 
@@ -163,6 +165,12 @@ def check_features(run: Run, pairs: Pairs) -> None:
         raise InputError(
             f"{pairs.source}: {size} numbers per region, but {run.path} was trained on {run.sizes['features']}"
         )
+    regions = pairs.features.shape[1]
+    if run.config["matcher"]["name"] in _FIXED_REGIONS and regions != run.sizes["regions"]:
+        raise InputError(
+            f"{pairs.source}: {regions} regions per image, but {run.path} was trained on {run.sizes['regions']}, and "
+            f"its matcher ({run.config['matcher']['name']}) knows no other number"
+        )
 
 
 def check_training_pairs(run: Run, pairs: Pairs) -> None:
@@ -221,7 +229,6 @@ def train(
     """Train as the config says, into a run folder; `say` is told what to know of the data."""
     if resume and overwrite:
         raise InputError("go on with the run (--resume) or replace it (--overwrite), not both")
-    require_matcher(config)
     if resume and (Path(path) / "config.json").is_file():
         run = Run.open(path)
         refuse_changes(run, config)
@@ -326,15 +333,9 @@ def matcher_maker(
     }
     if config.matcher.name == "bow":
         options["word_weights"] = word_weights
+    if config.matcher.name in _FIXED_REGIONS:
+        options |= {"regions": sizes["regions"], "similarity": config.matcher.similarity}
     return lambda: MATCHERS[config.matcher.name](**options).to(device)
-
-
-def require_matcher(config: Config) -> None:
-    """Refuse a matcher that the presets know and this version does not."""
-    if config.matcher.name not in MATCHERS:
-        raise InputError(
-            f"matcher.name: {config.matcher.name} is not in this version of crcl; there are {', '.join(MATCHERS)}"
-        )
 
 
 def inverse_document_frequency(data: TrainingData) -> torch.Tensor:
@@ -351,7 +352,6 @@ def open_scorer(path: str | Path, *, device: str = "auto") -> tuple[Run, Config,
     """The trained matcher of a run folder, ready to score."""
     run = Run.open(path)
     config = stored_config(run)
-    require_matcher(config)
     vocabulary, weights = run.vocabulary(), run.load_matcher()
     try:
         with torch.device("meta"):  # no memory for sizes that only the config claims

@@ -75,8 +75,7 @@ class Scorer:
                 regions = self.standardize(regions)
             mask = torch.ones(regions.shape[:2], dtype=torch.bool, device=device)
             parts.append(self.matcher.encode_images(torch.from_numpy(regions).to(device), mask))
-        masks = [part.mask for part in parts if part.mask is not None]
-        return Encoded(torch.cat([part.features for part in parts]), torch.cat(masks) if masks else None)
+        return Encoded.join(parts)
 
     def _encode_texts(self, tokens: Tokens, numbers: np.ndarray, device: torch.device) -> Encoded:
         ids, real = pad(tokens, numbers)

@@ -1,5 +1,6 @@
 """What every matcher is: two encoders and a similarity."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,9 +14,22 @@ class Encoded:
 
     features: Tensor
     mask: Tensor | None = None
+    whole: Tensor | None = None
+    """One vector for each as a whole `(B, D)`, where a matcher of parts has one."""
 
     def __len__(self) -> int:
         return len(self.features)
+
+    @classmethod
+    def join(cls, parts: "Sequence[Encoded]") -> "Encoded":
+        """Several batches of one shape, one after the other."""
+        masks = [part.mask for part in parts if part.mask is not None]
+        wholes = [part.whole for part in parts if part.whole is not None]
+        return cls(
+            torch.cat([part.features for part in parts]),
+            torch.cat(masks) if masks else None,
+            torch.cat(wholes) if wholes else None,
+        )
 
 
 class Matcher(Protocol):

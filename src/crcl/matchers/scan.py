@@ -1,0 +1,88 @@
+"""SCAN: stacked cross attention between words and regions, t2i and i2t, pooled by LogSumExp or mean.
+
+No context vector is ever formed: ⟨t, c⟩ is the attention-weighted sum of similarities that are there already, and ‖c‖²
+a quadratic form in the Gram matrix of what is attended to.
+"""
+
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu
+
+from crcl.matchers.base import Encoded, l2
+from crcl.matchers.encoders import WordEncoder, xavier_linear
+
+_EPS = 1e-8
+
+
+class SCAN(nn.Module):
+    """SCAN; `smooth` is the attention's λ, `sharp` LogSumExp's μ. Parameters named as in the authors' checkpoints."""
+
+    dropped_regions = "blanked"
+
+    def __init__(
+        self,
+        *,
+        features: int,
+        vocabulary: int,
+        embedding: int = 1024,
+        word: int = 300,
+        direction: Literal["t2i", "i2t"] = "t2i",
+        pooling: Literal["lse", "mean"] = "lse",
+        smooth: float | None = None,
+        sharp: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.direction = direction
+        self.pooling = pooling
+        self.smooth = smooth if smooth is not None else {"t2i": 9.0, "i2t": 4.0}[direction]
+        self.sharp = sharp if sharp is not None else {"t2i": 6.0, "i2t": 5.0}[direction]
+        self.img = nn.ModuleDict({"fc": xavier_linear(features, embedding)})
+        self.txt = WordEncoder(vocabulary=vocabulary, word=word, embedding=embedding)
+
+    def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
+        return Encoded(l2(self.img["fc"](regions)), mask)
+
+    def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
+        words = l2(self.txt(tokens, lengths))  # (B, W, D), 0 behind a caption's end
+        return Encoded(words, torch.arange(words.shape[1], device=words.device) < lengths[:, None])
+
+    def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
+        v, t, real = images.features, texts.features, cast(Tensor, texts.mask)
+        s = (v.flatten(0, 1) @ t.flatten(0, 1).T).view(*v.shape[:2], *t.shape[:2])  # (images, R, captions, words)
+        if self.direction == "t2i":
+            relevance = words_relevance(s, v, t, smooth=self.smooth)  # (images, captions, words)
+            return pool(relevance, real, self.pooling, self.sharp)
+        relevance = regions_relevance(s, v, t, real, smooth=self.smooth)  # (images, captions, R)
+        return pool(relevance, torch.ones_like(relevance[0], dtype=torch.bool), self.pooling, self.sharp)
+
+
+def words_relevance(s: Tensor, v: Tensor, t: Tensor, *, smooth: float) -> Tensor:
+    """Cosine of each word with what it attends to among the regions. (images, captions, words)"""
+    positive = leaky_relu(s, 0.1)
+    scaled = positive * (smooth / (positive.norm(dim=3, keepdim=True) + _EPS))
+    attention = scaled.softmax(1)
+    inner = (attention * s).sum(1)
+    rows = attention.flatten(2).mT  # (images, captions * words, R)
+    squares = ((rows @ (v @ v.mT)) * rows).sum(2).view_as(inner)
+    return inner / (squares.clamp(min=0).sqrt() * t.norm(dim=2)).clamp(min=_EPS)
+
+
+def regions_relevance(s: Tensor, v: Tensor, t: Tensor, real: Tensor, *, smooth: float) -> Tensor:
+    """Cosine of each region with what it attends to among the words. (images, captions, R)"""
+    positive = leaky_relu(s, 0.1)
+    scaled = positive * (smooth / (positive.norm(dim=1, keepdim=True) + _EPS))
+    attention = scaled.masked_fill(~real, -torch.inf).softmax(3)  # (images, R, captions, words)
+    inner = (attention * s).sum(3)
+    rows = attention.permute(2, 0, 1, 3).flatten(1, 2)  # (captions, images * R, words)
+    squares = ((rows @ (t @ t.mT)) * rows).sum(2).view(len(t), *v.shape[:2]).permute(1, 2, 0)
+    cosine = inner / (squares.clamp(min=0).sqrt() * v.norm(dim=2)[..., None]).clamp(min=_EPS)
+    return cosine.mT  # (images, captions, R)
+
+
+def pool(relevance: Tensor, real: Tensor, how: str, sharp: float) -> Tensor:
+    """LogSumExp or mean over the last dimension, of real entries only. (images, captions)"""
+    if how == "mean":
+        return (relevance * real).sum(2) / real.sum(1)
+    return (sharp * relevance).masked_fill(~real, -torch.inf).logsumexp(2) / sharp

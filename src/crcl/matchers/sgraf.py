@@ -1,0 +1,253 @@
+"""SAF and SGR, the local matchers of SGRAF: words attend to regions, similarity vectors are filtered or reasoned over.
+
+Exact, but not as published: captions are batched with masks instead of looped over; what depends on a text or an image
+alone is computed once; the attention carries the context's normalisation (its norm comes from the Gram matrix of the
+regions), so that the difference to the words is one product; SGR's query and key are merged into one bilinear form, and
+its last step computes node 0 alone. Work is cut into tiles of images x captions.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu
+from torch.utils.checkpoint import checkpoint
+
+from crcl.matchers.base import Encoded, l2
+from crcl.matchers.encoders import xavier_linear
+from crcl.matchers.recurrent import averaged_directions
+
+_SMOOTH = 9.0
+_EPS = 1e-8
+
+
+class _SGRAF(nn.Module):
+    """What SAF and SGR share: all but the last layers. Parameters are named as in the authors' checkpoints.
+
+    The number of regions is fixed: a BatchNorm of the published network has one channel per region slot.
+    """
+
+    dropped_regions = "blanked"
+    reasoning: Literal["saf", "sgr"]
+
+    def __init__(
+        self,
+        *,
+        features: int,
+        vocabulary: int,
+        regions: int,
+        embedding: int = 1024,
+        word: int = 300,
+        similarity: int = 256,
+        dropout: float = 0.4,
+        tile_rows: int = 2048,
+    ) -> None:
+        super().__init__()
+        self.regions = regions
+        self.tile_rows = tile_rows
+        self.img = nn.ModuleDict({"fc": xavier_linear(features, embedding)})
+        self.txt = _Words(vocabulary=vocabulary, word=word, embedding=embedding, dropout=dropout)
+        self.sim = _Similarity(regions, embedding, similarity, self.reasoning, dropout)
+
+    def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
+        if regions.shape[1] != self.regions:
+            raise ValueError(f"this matcher was made for {self.regions} regions per image, got {regions.shape[1]}")
+        local = l2(self.img["fc"](regions))  # (B, R, D)
+        return Encoded(local, mask, self.sim.v_global_w(local))
+
+    def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
+        words = self.txt(tokens, lengths)  # (B, W, D), 0 behind a caption's end
+        mask = torch.arange(words.shape[1], device=words.device) < lengths[:, None]
+        return Encoded(words, mask, self.sim.t_global_w(words, mask))
+
+    def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
+        return self.scores(images, texts).sigmoid()
+
+    def scores(self, images: Encoded, texts: Encoded) -> Tensor:
+        """Similarities before the sigmoid. (images, texts)"""
+        mask, v_whole, t_whole = cast(Tensor, texts.mask), cast(Tensor, images.whole), cast(Tensor, texts.whole)
+        lengths, order = mask.sum(1).sort(descending=True, stable=True)
+        gram = images.features @ images.features.mT  # (images, R, R)
+        columns, moments = [], []
+        for block in self._captions(lengths.tolist(), len(images)):
+            chosen = order[block]
+            longest = int(lengths[block.start])
+            parts = (texts.features[chosen, :longest], mask[chosen, :longest], t_whole[chosen])
+            scores, moment = self._tile(images.features, gram, v_whole, *parts)
+            columns.append(scores)
+            moments.append(moment)
+        if self.training and self.sim.SAF_module is not None:
+            self.sim.SAF_module.remember(torch.cat(moments, dim=1))
+        return torch.cat(columns, dim=1)[:, order.argsort()]
+
+    def _captions(self, lengths: list[int], images: int) -> Iterator[slice]:
+        """Cut captions, longest first, into blocks of about `tile_rows` (image, word) rows."""
+        start = 0
+        while start < len(lengths):
+            size = max(self.tile_rows // (images * lengths[start]), 1)
+            yield slice(start, start + size)
+            start += size
+
+    def _tile(
+        self, v: Tensor, gram: Tensor, v_whole: Tensor, t: Tensor, mask: Tensor, t_whole: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Scores of all images with a few captions `(images, captions)`, and SAF's moments of each caption."""
+        if torch.is_grad_enabled():
+            return checkpoint(self.sim, v, gram, v_whole, t, mask, t_whole, use_reentrant=False)
+        return self.sim(v, gram, v_whole, t, mask, t_whole)
+
+
+class SAF(_SGRAF):
+    """Similarity attention filtration."""
+
+    reasoning = "saf"
+
+
+class SGR(_SGRAF):
+    """Similarity graph reasoning."""
+
+    reasoning = "sgr"
+
+
+class _Words(nn.Module):
+    def __init__(self, *, vocabulary: int, word: int, embedding: int, dropout: float) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, word)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        self.dropout = nn.Dropout(dropout)
+        self.cap_rnn = nn.GRU(word, embedding, batch_first=True, bidirectional=True)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        if self.training:  # dropout differs from token to token
+            words, which = self.dropout(self.embed(tokens)).flatten(0, 1), torch.arange(tokens.numel())
+            which = which.to(tokens.device).view_as(tokens)
+        else:
+            distinct, which = tokens.unique(return_inverse=True)
+            words = self.embed(distinct)
+        return l2(averaged_directions(self.cap_rnn, words, which, lengths))
+
+
+class _VisualSA(nn.Module):
+    def __init__(self, regions: int, size: int, dropout: float) -> None:
+        super().__init__()
+        self.embedding_local = nn.Sequential(
+            xavier_linear(size, size), nn.BatchNorm1d(regions), nn.Tanh(), nn.Dropout(dropout)
+        )
+        self.embedding_global = nn.Sequential(
+            xavier_linear(size, size), nn.BatchNorm1d(size), nn.Tanh(), nn.Dropout(dropout)
+        )
+        self.embedding_common = nn.Sequential(xavier_linear(size, 1))
+
+    def forward(self, local: Tensor) -> Tensor:
+        common = self.embedding_local(local) * self.embedding_global(local.mean(1))[:, None]
+        weights = self.embedding_common(common).squeeze(2).softmax(1)
+        return l2(torch.einsum("br,brd->bd", weights, local))
+
+
+class _TextSA(nn.Module):
+    def __init__(self, size: int, dropout: float) -> None:
+        super().__init__()
+        self.embedding_local = nn.Sequential(xavier_linear(size, size), nn.Tanh(), nn.Dropout(dropout))
+        self.embedding_global = nn.Sequential(xavier_linear(size, size), nn.Tanh(), nn.Dropout(dropout))
+        self.embedding_common = nn.Sequential(xavier_linear(size, 1))
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        mean = words.sum(1) / mask.sum(1, keepdim=True)  # words behind the end are 0
+        common = self.embedding_local(words) * self.embedding_global(mean)[:, None]
+        weights = self.embedding_common(common).squeeze(2).masked_fill(~mask, -torch.inf).softmax(1)
+        return l2(torch.einsum("bw,bwd->bd", weights, words))
+
+
+class _Similarity(nn.Module):
+    def __init__(self, regions: int, embedding: int, size: int, reasoning: str, dropout: float) -> None:
+        super().__init__()
+        self.v_global_w = _VisualSA(regions, embedding, dropout)
+        self.t_global_w = _TextSA(embedding, dropout)
+        self.sim_tranloc_w = xavier_linear(embedding, size)
+        self.sim_tranglo_w = xavier_linear(embedding, size)
+        self.sim_eval_w = xavier_linear(size, 1)
+        self.SAF_module = _Filtration(size) if reasoning == "saf" else None
+        self.SGR_module = nn.ModuleList([_Reasoning(size) for _ in range(3)] if reasoning == "sgr" else [])
+
+    def forward(
+        self, v: Tensor, gram: Tensor, v_whole: Tensor, t: Tensor, mask: Tensor, t_whole: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        difference = self._differences(v, gram, t)  # (images, captions * words, D)
+        local = l2(self.sim_tranloc_w(difference.square())).view(len(v), *mask.shape, -1)
+        whole = l2(self.sim_tranglo_w((v_whole[:, None] - t_whole).square()))  # (images, captions, H)
+        nodes = torch.cat([whole[:, :, None], local], dim=2)  # (images, captions, 1 + words, H)
+        real = torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)
+        if self.SAF_module is not None:
+            vector, moments = self.SAF_module(nodes, real)
+        else:
+            vector, moments = _reason(self.SGR_module, nodes, real), nodes.new_empty(2, len(mask))
+        return self.sim_eval_w(vector).squeeze(2), moments
+
+    @staticmethod
+    def _differences(v: Tensor, gram: Tensor, t: Tensor) -> Tensor:
+        """Each word's context among the regions, minus the word. (images, captions * words, D)"""
+        words = t.flatten(0, 1)
+        s = (v.flatten(0, 1) @ words.T).view(*v.shape[:2], *t.shape[:2])  # (images, R, captions, words)
+        s = leaky_relu(s, 0.1)  # 0 behind a caption's end, since the words are
+        s = s * (_SMOOTH / (s.norm(dim=3, keepdim=True) + _EPS))
+        attention = s.softmax(1).flatten(2).mT  # (images, captions * words, R)
+        norm = ((attention @ gram) * attention).sum(2, keepdim=True).clamp(min=0).sqrt()
+        return torch.baddbmm(-words.expand(len(v), -1, -1), attention / (norm + _EPS), v)
+
+
+class _Filtration(nn.Module):
+    """Similarity attention filtration (SAF)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.attn_sim_w = xavier_linear(size, 1)
+        self.bn = nn.BatchNorm1d(1)
+
+    def forward(self, nodes: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.attn_sim_w(nodes).squeeze(3)  # (images, captions, nodes)
+        if self.training:
+            count = len(x) * real.sum(1)  # numbers that each caption's statistics are taken over
+            mean = (x * real).sum((0, 2)) / count
+            variance = ((x - mean[:, None]).square() * real).sum((0, 2)) / count
+        else:
+            count = torch.full((1,), 2, device=x.device)
+            mean, variance = cast(Tensor, self.bn.running_mean), cast(Tensor, self.bn.running_var)
+        x = (x - mean[:, None]) * torch.rsqrt(variance[:, None] + self.bn.eps) * self.bn.weight + self.bn.bias
+        weights = x.sigmoid() * real
+        weights = weights / (weights.sum(2, keepdim=True) + _EPS)
+        moments = torch.stack([mean, variance * count / (count - 1)]).detach()
+        return l2(torch.einsum("ijn,ijnh->ijh", weights, nodes)), moments
+
+    @torch.no_grad()
+    def remember(self, moments: Tensor) -> None:
+        """Update the running statistics as if each caption's had come one after the other. Moments (2, captions)"""
+        momentum, captions = 0.1, moments.shape[1]
+        later = torch.arange(captions - 1, -1, -1, device=moments.device)
+        share = momentum * (1 - momentum) ** later
+        for running, values in zip((self.bn.running_mean, self.bn.running_var), moments, strict=True):
+            cast(Tensor, running).mul_((1 - momentum) ** captions).add_((share * values).sum())
+        cast(Tensor, self.bn.num_batches_tracked).add_(captions)
+
+
+class _Reasoning(nn.Module):
+    """One step of similarity graph reasoning (SGR)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.graph_query_w = xavier_linear(size, size)
+        self.graph_key_w = xavier_linear(size, size)
+        self.sim_graph_w = xavier_linear(size, size)
+
+    def forward(self, queries: Tensor, nodes: Tensor, real: Tensor) -> Tensor:
+        bilinear = self.graph_query_w.weight.T @ self.graph_key_w.weight
+        linear = self.graph_query_w.bias @ self.graph_key_w.weight
+        logits = (queries @ bilinear + linear) @ nodes.mT  # (images, captions, queries, nodes)
+        edges = logits.masked_fill(~real[:, None], -torch.inf).softmax(3)
+        return torch.relu(self.sim_graph_w(edges @ nodes))
+
+
+def _reason(steps: nn.ModuleList, nodes: Tensor, real: Tensor) -> Tensor:
+    for step in steps[:-1]:
+        nodes = step(nodes, nodes, real)
+    return steps[-1](nodes[:, :, :1], nodes, real).squeeze(2)
