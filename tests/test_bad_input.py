@@ -372,7 +372,7 @@ def test_a_folder_that_is_no_run_is_neither_resumed_nor_overwritten(refused: Ref
 def test_runs_and_data_that_do_not_belong_together_are_refused(refused: Refused, run: Path, tmp_path: Path) -> None:
     other = write_folder(tmp_path / "other", train=20)
     message = refused("audit", run, "--data", other)
-    assert f"40 pairs of 4 regions, but {run} was trained on 48 pairs of 4" in message
+    assert f"40 training pairs of 4 regions, but {run} was trained on 48 pairs of 4" in message
     replace_features(other, lambda features: features[:, :, :3], split="test")
     message = refused("evaluate", run, "--data", other)
     assert f"{other / 'test_ims.npy'}: 3 numbers per region, but {run} was trained on 6" in message

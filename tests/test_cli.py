@@ -319,3 +319,28 @@ def test_control_characters_of_names_do_not_reach_the_terminal(
     assert answer.code == 2
     assert "\x1b" not in answer.err
     assert "pwned" in answer.err
+
+
+def test_an_unfinished_run_is_told_and_a_finished_one_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, run = write_folder(tmp_path / "data"), tmp_path / "run"
+    with pytest.raises(Stop):
+        recipe.train(small_config(data), run, listeners=[StopAfter(7)])
+    for word in ("audit", "evaluate"):
+        assert "stopped after" in call(capsys, monkeypatch, word, str(run)).err
+    assert call(capsys, monkeypatch, *train_command(data, run, "--resume")).code == 0
+    answer = call(capsys, monkeypatch, *train_command(data, run, "--resume"))
+    assert "finished already: 3 of 3 epochs" in answer.out
+    assert "stopped after" not in call(capsys, monkeypatch, "audit", str(run)).err
+
+
+def test_a_run_is_found_from_another_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    assert call(capsys, monkeypatch, *train_command(Path("data"), Path("run"))).code == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert call(capsys, monkeypatch, "evaluate", "../run").code == 0

@@ -145,7 +145,7 @@ def test_a_run_is_not_gone_on_with_in_another_way(data: Path, tmp_path: Path) ->
         recipe.train(small_config(data, *changes), tmp_path / "run", resume=True)
 
 
-@pytest.mark.parametrize(("sizes", "message"), [({"train": 20}, "40 pairs of 4 regions"), ({}, "numbers per region")])
+@pytest.mark.parametrize(("sizes", "message"), [({"train": 20}, "40 training pairs of 4"), ({}, "numbers per region")])
 def test_data_that_does_not_belong_to_the_run_is_refused(
     data: Path, tmp_path: Path, sizes: dict[str, int], message: str
 ) -> None:

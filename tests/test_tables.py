@@ -201,3 +201,14 @@ def test_a_missing_table_and_a_missing_split_are_answered_with_the_nearest(tmp_p
     path = write_table(tmp_path / "pairs.csv", ROWS)
     assert "pair.csv: not found (did you mean 'pairs.csv'?)" in refusal(tmp_path / "pair.csv")
     assert "no split 'trian' (did you mean 'train'?); splits: dev, train" in refusal(path, "trian")
+
+
+@SUFFIXES
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_what_others_call_validation_is_dev(tmp_path: Path, suffix: str, name: str) -> None:
+    path = write_table(
+        tmp_path / f"pairs{suffix}", [row | {"split": str(row["split"]).replace("dev", name)} for row in ROWS]
+    )
+    write_images(tmp_path, ["001", "002", "003"])
+    assert formats.splits(path) == ["train", "dev"]
+    assert list(formats.read(path, "dev").image_ids) == ["002"]

@@ -17,6 +17,10 @@ THRESHOLD = 0.1
 """Pairs believed in by less than this are suspects unless another threshold is given: the paper's ε (Eq. 12)."""
 
 
+LOW_BELIEF = 0.2
+"""Mean belief below which the threshold says little."""
+
+
 @dataclass(frozen=True)
 class Audit:
     """All training pairs, worst first."""

@@ -16,6 +16,7 @@ from crcl import __version__, config, recipe
 from crcl import audit as auditing
 from crcl import demo as demonstration
 from crcl import info as describing
+from crcl.checkpoint import Run
 from crcl.data import noise as mismatching
 from crcl.data.formats import read, splits
 from crcl.errors import InputError, TrainingError
@@ -115,9 +116,9 @@ def train(
     Ctrl-C saves; the same command with --resume goes on and ends as if it had never been stopped.
     """
     given = {
-        "data.path": str(data),
-        "data.features": _text(features),
-        "data.ids": _text(ids),
+        "data.path": str(data.absolute()),  # the run is found from any folder
+        "data.features": _text(features and features.absolute()),
+        "data.ids": _text(ids and ids.absolute()),
         "data.vocab": _text(vocab),
         "method": method,
         "matcher.name": matcher,
@@ -137,6 +138,8 @@ def train(
     }
     go_on = resume and run.is_dir()
     chosen = recipe.resumed_config(run, **asked) if go_on else config.load(**asked)
+    if go_on:
+        _say_if_finished(run, chosen)
     listeners: list[Listener] = [Terminal(recipe.schedule(chosen), console=err)]
     if tensorboard:
         listeners.append(TensorBoard(run / "tensorboard"))
@@ -163,6 +166,8 @@ def evaluate(
     Ties count against the model.
     """
     opened = [recipe.open_scorer(run, device=device) for run in runs]
+    for opened_run, stored, _ in opened:
+        _warn_if_unfinished(opened_run, stored)
     pairs = _pairs(opened[0][1], split, data, features, ids)
     for run, _, _ in opened:
         recipe.check_features(run, pairs)
@@ -199,6 +204,7 @@ def audit(
     output = output or run / "audit.csv"
     auditing.check_ending(output)
     opened, stored, scorer = recipe.open_scorer(run, device=device)
+    _warn_if_unfinished(opened, stored)
     pairs = recipe.audited_pairs(opened, _located(stored, data, features, ids))
     with _bar("similarities") as bar:
         similarity = scorer.pair_similarities(pairs, progress=_follow(bar))
@@ -207,6 +213,11 @@ def audit(
     auditing.write(found, output)
     share = len(found.suspects) / len(pairs)
     out.print(f"{len(found.suspects):,} of {len(pairs):,} pairs ({share:.1%}) are suspect at threshold {threshold:g}")
+    if found.correspondence.mean() < auditing.LOW_BELIEF:
+        _note(
+            f"the mean belief is {found.correspondence.mean():.3f}: with few pairs, few epochs or many captions that "
+            "say the same, beliefs stay low. Trust their order; choose --threshold by looking at the pairs around it"
+        )
     scores = found.detection()
     if scores is not None:
         numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in asdict(scores).items())
@@ -284,6 +295,18 @@ def demo(
     out.print(table)
     for name, what in demonstration.LEFT_BEHIND.items():
         out.print(f"{folder / name}  {what}", soft_wrap=True)
+
+
+def _say_if_finished(path: Path, chosen: config.Config) -> None:
+    done, planned = recipe.epochs_done(Run.open(path), chosen)
+    if done >= planned:
+        out.print(f"finished already: {done} of {planned} epochs; nothing is left to train", soft_wrap=True)
+
+
+def _warn_if_unfinished(run: Run, stored: config.Config) -> None:
+    done, planned = recipe.epochs_done(run, stored)
+    if done < planned:
+        _note(f"{run.path} stopped after {done} of {planned} epochs; `crcl train ... --resume` finishes it")
 
 
 def _note(line: str) -> None:

@@ -9,7 +9,7 @@ from crcl.checkpoint import Run
 from crcl.data.formats import read, splits
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
-from crcl.recipe import stored_config
+from crcl.recipe import describe_noise, stored_config
 
 Fact = tuple[str, str]
 
@@ -45,13 +45,13 @@ def describe_pairs(pairs: Pairs) -> list[str]:
 def describe_run(run: Run) -> list[Fact]:
     """Config, sizes and progress of a run."""
     config, sizes = stored_config(run), run.sizes
-    noise, pieces = config.noise, config.schedule_pieces()
+    pieces = config.schedule_pieces()
     records = run.metrics()
     facts: list[Fact] = [
         ("run", str(run.path)),
         ("method", f"{config.method} on {config.matcher.name}, embedding {config.matcher.embedding}"),
         ("data", f"{config.data.path}: {sizes['pairs']:,} pairs, {sizes['images']:,} images"),
-        ("noise", noise.file or f"{noise.rate:.0%} at {noise.level} level, seed {noise.seed}"),
+        ("noise", describe_noise(config)),
         ("schedule", f"pieces {list(pieces)}, seed {config.train.seed}"),
         ("progress", f"{len(records)} of {sum(pieces)} epochs"),
     ]

@@ -113,7 +113,7 @@ def read_data(config: Config, run: Run | None = None) -> TrainingData:
             f"features of train have shape {clean.features.shape[1:]} per image, those of dev {dev.features.shape[1:]}"
         )
     if run is not None:
-        check_training_pairs(run, clean)
+        check_training_pairs(run, clean, config.data.path)
         index, vocabulary, standardize = run.noise(), run.vocabulary(), run.standardize()
     else:
         index = _noise_index(config, clean)
@@ -143,7 +143,7 @@ def read_split(config: Config, split: str) -> Pairs:
 def audited_pairs(run: Run, config: Config) -> Pairs:
     """The training pairs as the run saw them, with the truth where noise was injected."""
     clean = read_split(config, "train")
-    check_training_pairs(run, clean)
+    check_training_pairs(run, clean, config.data.path)
     index = run.noise()
     return clean if index is None else noise.apply(clean, index)
 
@@ -173,18 +173,18 @@ def check_features(run: Run, pairs: Pairs) -> None:
         )
 
 
-def check_training_pairs(run: Run, pairs: Pairs) -> None:
+def check_training_pairs(run: Run, pairs: Pairs, data: str) -> None:
     """Refuse pairs that are not the ones, in the order, that this run's beliefs are about."""
     check_features(run, pairs)
     regions = pairs.features.shape[1]
     if (len(pairs), regions) != (run.sizes["pairs"], run.sizes["regions"]):
         raise InputError(
-            f"{pairs.source}: {len(pairs)} pairs of {regions} regions, but {run.path} was trained on "
+            f"{data}: {len(pairs)} training pairs of {regions} regions, but {run.path} was trained on "
             f"{run.sizes['pairs']} pairs of {run.sizes['regions']}"
         )
     if run.fingerprint and pairs.fingerprint() != run.fingerprint:
         raise InputError(
-            f"{pairs.source}: as many pairs as {run.path} was trained on, but not the same captions and images in the "
+            f"{data}: as many training pairs as {run.path} was trained on, but not the same captions and images in the "
             "same order: its beliefs would be put on other pairs"
         )
 
@@ -206,7 +206,7 @@ def stored_config(run: Run) -> Config:
 
 
 def refuse_changes(run: Run, config: Config) -> None:
-    """Stop before a run is gone on with in another way than it began."""
+    """Stop before a run is continued in another way than it was begun."""
     changed = differences(stored_config(run), config)
     lines = [
         f"{key}: the run has {was!r}, now asked for {now!r}"
@@ -214,7 +214,7 @@ def refuse_changes(run: Run, config: Config) -> None:
         if key not in FREE_TO_CHANGE
     ]
     if lines:
-        raise InputError("\n".join([f"{run.path}: a run is gone on with as it is, but", *lines]))
+        raise InputError("\n".join([f"{run.path}: a run can only be continued as it was begun, but", *lines]))
 
 
 def train(
@@ -363,11 +363,21 @@ def open_scorer(path: str | Path, *, device: str = "auto") -> tuple[Run, Config,
     return run, config, Scorer(cast(Matcher, module), vocabulary, run.standardize(), config.data.max_words)
 
 
+def describe_noise(config: Config) -> str:
+    """Which mismatches were injected."""
+    noise = config.noise
+    return noise.file or (f"{noise.rate:.0%} at {noise.level} level, seed {noise.seed}" if noise.rate else "none")
+
+
+def epochs_done(run: Run, config: Config) -> tuple[int, int]:
+    """How many epochs a run has behind it, and how many it was to have."""
+    return len(run.metrics()), sum(config.schedule_pieces())
+
+
 def conditions(run: Run, config: Config) -> str:
     """What a number of this run must be told with: method, matcher, noise, seed."""
-    noise = config.noise
-    injected = noise.file or (f"{noise.rate:.0%} at {noise.level} level, seed {noise.seed}" if noise.rate else "none")
-    return f"{run.path}: {config.method} on {config.matcher.name}, seed {config.train.seed}, noise {injected}"
+    name = f"{run.path}: {config.method} on {config.matcher.name}"
+    return f"{name}, seed {config.train.seed}, noise {describe_noise(config)}"
 
 
 def choose_device(name: str) -> torch.device:

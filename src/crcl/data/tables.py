@@ -27,6 +27,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share of the images, and how many at the most: all are ranked for all captions
 _SEED = 0  # of the held-out images: the same table is always cut in the same way
 _SEARCHED = 10_000  # ids among which a near one is looked for; with more it would take minutes
+_DEV = dict.fromkeys(("val", "valid", "validation"), "dev")
 _REQUIRED = ("image", "caption")
 _COLUMNS = (*_REQUIRED, "split")
 
@@ -73,13 +74,13 @@ def read(path: Path, split: str, *, features: str | Path | None, ids: str | Path
 def splits(path: Path) -> list[str]:
     """The values of the column `split`, or train and dev where there is none."""
     table = _read_table(path)
-    return table["split"].unique().to_pylist() if "split" in table.column_names else ["train", "dev"]
+    return list(dict.fromkeys(_split_names(table))) if "split" in table.column_names else ["train", "dev"]
 
 
 def _rows_of(path: Path, table: pa.Table, split: str) -> np.ndarray:
     """Rows of the table that belong to a split."""
     if "split" in table.column_names:
-        of_row = table["split"].to_numpy()
+        of_row = _split_names(table)
     else:
         held_out = _held_out(path, table["image"].to_numpy())
         of_row = np.where(held_out, "dev", "train")
@@ -88,6 +89,12 @@ def _rows_of(path: Path, table: pa.Table, split: str) -> np.ndarray:
         there = sorted(set(of_row))
         raise InputError(f"{path}: no split '{split}'{did_you_mean(split, there)}; splits: {', '.join(there)}")
     return chosen
+
+
+def _split_names(table: pa.Table) -> np.ndarray:
+    """(rows,) the split of each row; what others call validation is dev here."""
+    names = table["split"].to_numpy(zero_copy_only=False)
+    return np.array([_DEV.get(name, name) for name in names], dtype=object)
 
 
 def _held_out(path: Path, images: np.ndarray) -> np.ndarray:

@@ -1,0 +1,16 @@
+"""Where the command `crcl` and `python -m crcl` begin: before the libraries are loaded, which takes seconds."""
+
+import sys
+
+
+def main() -> None:
+    """Load and run the command line; Ctrl-C during loading ends quietly."""
+    try:
+        from crcl import cli
+    except KeyboardInterrupt:
+        sys.exit(130)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()
