@@ -67,7 +67,7 @@ def test_a_training_learns_the_tiny_data(data: Path, tmp_path: Path) -> None:
 
 def test_hardest_triplets_begin_with_the_sum_over_all_negatives_for_one_epoch(data: Path) -> None:
     chosen = small_config(data, "loss.margin=0.3", method="triplet-hardest")
-    method = recipe.METHODS["triplet-hardest"](chosen, Learner(lambda: torch.nn.Linear(1, 1)), 4)
+    method = recipe.METHODS["triplet-hardest"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
     assert isinstance(method, Objective)
     assert method.first_epochs == 1
     sims = torch.tensor([[0.5, 0.6, 0.1], [0.2, 0.5, 0.4], [0.3, 0.3, 0.3]])

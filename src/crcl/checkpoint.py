@@ -35,7 +35,7 @@ from crcl.errors import InputError, TrainingError
 
 FORMAT = 1
 RECORD = {"piece", "epoch", "loss", "dev"}
-SIZES = ("pairs", "images", "regions", "features", "vocabulary")
+SIZES = ("pairs", "images", "regions", "features", "vocabulary", "networks")
 
 
 class Run:
@@ -46,6 +46,11 @@ class Run:
         self.config = config
         self.sizes = sizes
         self.fingerprint = fingerprint
+
+    @property
+    def networks(self) -> int:
+        """How many networks the matcher is made of; their similarities are averaged."""
+        return self.sizes["networks"]
 
     @classmethod
     def create(
@@ -105,6 +110,8 @@ class Run:
                 "use the version of crcl that wrote it, or train again"
             )
         config, sizes, files = content.get("config"), content.get("sizes"), content.get("files", [])
+        if isinstance(sizes, dict):
+            sizes.setdefault("networks", 1)  # older runs do not say
         if (
             not isinstance(config, dict)
             or not isinstance(sizes, dict)

@@ -21,7 +21,7 @@ from crcl.data.pairs import Pairs
 from crcl.data.vocab import Tokens, Vocabulary
 from crcl.errors import InputError
 from crcl.ledger import Ledger
-from crcl.matchers import MATCHERS, Matcher
+from crcl.matchers import MATCHERS, Ensemble, Matcher
 from crcl.methods.base import Learner, Method
 from crcl.methods.crcl import CRCL
 from crcl.methods.objectives import Objective
@@ -36,10 +36,11 @@ FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise
 
 _FIXED_REGIONS = ("saf", "sgr")
 
-Builder = Callable[[Config, Learner, int], Method]
+Builder = Callable[[Config, Callable[[], Learner], int], Method]
+"""From a config, a function that makes a learner (a method of two networks calls it twice) and the number of pairs."""
 
 
-def _crcl(config: Config, learner: Learner, pairs: int) -> Method:
+def _crcl(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
     ledger = Ledger(
         pairs,
         momentum=config.ledger.momentum,
@@ -47,14 +48,20 @@ def _crcl(config: Config, learner: Learner, pairs: int) -> Method:
         freeze_epochs=config.ledger.freeze_epochs,
         correction=config.ledger.correction,
     )
-    return CRCL(learner, ledger, tau=config.loss.tau, scale=config.loss.scale, probability=config.ledger.probability)
+    return CRCL(
+        make_learner(),
+        ledger,
+        tau=config.loss.tau,
+        scale=config.loss.scale,
+        probability=config.ledger.probability,
+    )
 
 
 def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]], *, sum_first: bool = False) -> Builder:
-    def build(config: Config, learner: Learner, pairs: int) -> Method:
+    def build(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
         first = partial(losses.triplet, margin=config.loss.margin, negatives="sum") if sum_first else None
         return Objective(
-            learner,
+            make_learner(),
             loss(config),
             pairs,
             tau=config.loss.tau,
@@ -74,6 +81,10 @@ METHODS: dict[str, Builder] = {
         lambda c: partial(losses.contrastive_complementary, tau=c.loss.tau, kind=c.loss.kind, q=c.loss.q)
     ),
 }
+
+
+NETWORKS: dict[str, int] = {}
+"""Methods that train several networks, and how many; evaluation takes the mean of their similarities."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +250,7 @@ def train(
         run = Run.create(
             path,
             config=to_dict(config),
-            sizes=data.sizes,
+            sizes=data.sizes | {"networks": NETWORKS.get(config.method, 1)},
             fingerprint=data.fingerprint,
             vocabulary=data.vocabulary,
             noise=data.noise,
@@ -270,13 +281,14 @@ def _remarks(data: TrainingData, config: Config) -> list[str]:
 def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Listener]) -> None:
     device = choose_device(config.train.device)
     make_matcher = matcher_maker(config, data.sizes, word_weights=inverse_document_frequency(data), device=device)
-    learner = Learner(
+    make_learner = partial(
+        Learner,
         make_matcher,
         weight_decay=config.train.weight_decay,
         clip=config.train.clip,
         precision=config.train.precision,
     )
-    method = METHODS[config.method](config, learner, len(data.train))
+    method = METHODS[config.method](config, make_learner, len(data.train))
     batches = Batches(
         data.train.blind(),
         data.tokens,
@@ -355,7 +367,8 @@ def open_scorer(path: str | Path, *, device: str = "auto") -> tuple[Run, Config,
     vocabulary, weights = run.vocabulary(), run.load_matcher()
     try:
         with torch.device("meta"):  # no memory for sizes that only the config claims
-            module = matcher_maker(config, run.sizes)()
+            make = matcher_maker(config, run.sizes)
+            module = make() if run.networks == 1 else Ensemble([make() for _ in range(run.networks)])
         module.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         raise InputError(f"{run.path}/matcher.safetensors does not fit its config.json: {error}") from error

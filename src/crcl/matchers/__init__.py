@@ -6,10 +6,11 @@ from torch import nn
 
 from crcl.matchers.base import Encoded, Matcher
 from crcl.matchers.bow import Bow
+from crcl.matchers.ensemble import Ensemble
 from crcl.matchers.scan import SCAN
 from crcl.matchers.sgraf import SAF, SGR
 from crcl.matchers.vse import VSE
 
 MATCHERS: dict[str, Callable[..., nn.Module]] = {"vse": VSE, "bow": Bow, "saf": SAF, "sgr": SGR, "scan": SCAN}
 
-__all__ = ["MATCHERS", "SAF", "SCAN", "SGR", "VSE", "Bow", "Encoded", "Matcher"]
+__all__ = ["MATCHERS", "SAF", "SCAN", "SGR", "VSE", "Bow", "Encoded", "Ensemble", "Matcher"]

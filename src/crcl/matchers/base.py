@@ -1,7 +1,7 @@
 """What every matcher is: two encoders and a similarity."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -16,6 +16,8 @@ class Encoded:
     mask: Tensor | None = None
     whole: Tensor | None = None
     """One vector for each as a whole `(B, D)`, where a matcher of parts has one."""
+    members: "tuple[Encoded, ...]" = ()
+    """What each network of an ensemble sees; the other fields are then the first one's."""
 
     def __len__(self) -> int:
         return len(self.features)
@@ -23,6 +25,8 @@ class Encoded:
     @classmethod
     def join(cls, parts: "Sequence[Encoded]") -> "Encoded":
         """Several batches of one shape, one after the other."""
+        if parts[0].members:
+            return cls.of_members([cls.join(same) for same in zip(*(part.members for part in parts), strict=True)])
         masks = [part.mask for part in parts if part.mask is not None]
         wholes = [part.whole for part in parts if part.whole is not None]
         return cls(
@@ -30,6 +34,11 @@ class Encoded:
             torch.cat(masks) if masks else None,
             torch.cat(wholes) if wholes else None,
         )
+
+    @classmethod
+    def of_members(cls, members: "Sequence[Encoded]") -> "Encoded":
+        """What the networks of an ensemble see, together."""
+        return replace(members[0], members=tuple(members))
 
 
 class Matcher(Protocol):
