@@ -25,7 +25,7 @@ from crcl.data.batches import Standardize
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
 
-SIZES = {"pairs": 3, "images": 2, "regions": 1, "features": 4, "vocabulary": 6}
+SIZES = {"pairs": 3, "images": 2, "regions": 1, "features": 4, "vocabulary": 6, "networks": 1}
 WORDS = Vocabulary.build(["dog"], minimum=1)
 
 
