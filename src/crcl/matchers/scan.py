@@ -12,6 +12,7 @@ from torch.nn.functional import leaky_relu
 
 from crcl.matchers.base import Encoded, l2
 from crcl.matchers.encoders import WordEncoder, xavier_linear
+from crcl.matchers.tiles import ROWS, WORDS, caption_blocks, image_blocks
 
 _EPS = 1e-8
 
@@ -50,6 +51,16 @@ class SCAN(nn.Module):
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         v, t, real = images.features, texts.features, cast(Tensor, texts.mask)
+        if torch.is_grad_enabled():
+            return self._similarity(v, t, real)
+        sizes = caption_blocks([t.shape[1]] * len(t), words=WORDS)
+        columns = [
+            torch.cat([self._similarity(v[part], words, mask) for part in image_blocks(len(v), mask.numel(), rows=ROWS)])
+            for words, mask in zip(t.split(sizes), real.split(sizes), strict=True)
+        ]
+        return torch.cat(columns, dim=1)
+
+    def _similarity(self, v: Tensor, t: Tensor, real: Tensor) -> Tensor:
         s = (v.flatten(0, 1) @ t.flatten(0, 1).T).view(*v.shape[:2], *t.shape[:2])  # (images, R, captions, words)
         if self.direction == "t2i":
             relevance = words_relevance(s, v, t, smooth=self.smooth)  # (images, captions, words)
