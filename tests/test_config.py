@@ -153,7 +153,7 @@ def test_a_key_near_nothing_is_called_unknown_without_a_guess() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("method=crlc", "must be one of crcl, triplet, triplet-hardest, infonce, complementary, got 'crlc'"),
+        ("method=crlc", f"must be one of {', '.join(config.METHOD_NAMES)}, got 'crlc' (did you mean 'crcl'?)"),
         ("noise.level=7", "must be one of caption, image, got '7'"),
         ("noise.rate=-0.1", "must be at least 0, got -0.1"),
         ("noise.seed=-1", "must be at least 0, got -1"),
@@ -163,6 +163,10 @@ def test_a_key_near_nothing_is_called_unknown_without_a_guess() -> None:
         ("loss.tau={}", "must be a number, got {}"),
         ("loss.margin=nan", "must be a finite number, got nan"),
         ("train.lr=inf", "must be a finite number, got inf"),
+        ("loss.q=1.5", "must be at most 1, got 1.5"),
+        ("loss.terms=none", "must be one of both, active, complementary, got 'none'"),
+        ("decl.warmup=0", "must be at least 1, got 0"),
+        ("decl.evidence_tau=0.01", "must be at least 0.05, got 0.01"),
         ("ledger.momentum=1", "must be less than 1, got 1"),
         ("ledger.momentum=true", "must be a number, got true"),
         ("train.batch_size=1", "must be at least 2, got 1"),
@@ -202,6 +206,34 @@ def test_a_noise_file_excludes_a_noise_rate() -> None:
     assert config.load(settings=["noise.file=index.npy"]).noise.file == "index.npy"
     [line] = complaints(settings=["noise.file=index.npy", "noise.rate=0.4"])
     assert line.startswith("noise.file: cannot go with noise.rate = 0.4")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["method=decl", "train.pieces=[7,5]"], "decl.warmup: 5 epochs count every pair as matched"),
+        (
+            ["method=decl", "decl.least_negatives=200"],
+            "decl.least_negatives: 200 is more than decl.most_negatives",
+        ),
+        (["method=complementary", "loss.kind=gce", "loss.q=0"], "loss.q: must be greater than 0 for loss.kind=gce"),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused_where_the_method_reads_them(
+    settings: list[str], message: str
+) -> None:
+    [line] = complaints(settings=settings)
+    assert line.startswith(message)
+    config.load(settings=settings[1:])
+
+
+def test_a_method_is_refused_on_a_matcher_that_it_makes_no_sense_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(config.MATCHERS_OF, "infonce", (("saf", "sgr"), "it needs similarity vectors"))
+    assert complaints(settings=["method=infonce", "matcher.name=bow"]) == [
+        "method infonce does not go with matcher bow: it needs similarity vectors; it goes with saf, sgr"
+    ]
+    assert config.load(settings=["method=infonce", "matcher.name=sgr"]).method == "infonce"
+    assert config.load(settings=["method=crcl", "matcher.name=bow"]).matcher.name == "bow"
 
 
 def test_toml_syntax_errors_name_file_and_position(tmp_path: Path) -> None:

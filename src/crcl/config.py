@@ -17,9 +17,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from crcl.errors import InputError, did_you_mean
 
 MatcherName = Literal["vse", "bow", "saf", "sgr", "scan"]
-MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary"]
+MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "decl"]
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
+
+MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {}
+"""Methods that do not go with every matcher: those that they go with, and the reason."""
 
 DEVICES = r"auto|cpu|mps|cuda(:\d+)?"
 
@@ -101,12 +104,14 @@ class LossConfig(Section):
     """Temperature τ of the matching probabilities (Eq. 3); 0.03 to 0.07 is sensible."""
     scale: NotNegative = 5.0
     """Scale λ of the active complementary loss (Eq. 8)."""
+    terms: Literal["both", "active", "complementary"] = "both"
+    """Method crcl: the whole loss, L_d alone, or L_r alone with q = 1 - label (the paper's ablation)."""
     margin: NotNegative = 0.2
     """Margin of the triplet losses (Eq. 2)."""
-    kind: Literal["log", "tan", "abs", "exp", "gce"] = "tan"
-    """Member of the complementary family (method complementary)."""
-    q: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """Exponent of the member gce."""
+    kind: Literal["log", "tan", "abs", "exp", "gce", "robust"] = "tan"
+    """Method complementary: a member of RCL's family, or robust: L_r (Eq. 6) with the fixed q of loss.q."""
+    q: Share = 0.2
+    """Exponent q of gce (greater than 0 there) and of robust."""
 
 
 class LedgerConfig(Section):
@@ -122,6 +127,25 @@ class LedgerConfig(Section):
     """Eq. 10-12 to the letter, as the authors' code does it, or no memory (the current probability)."""
     probability: Literal["train", "eval"] = "train"
     """Take matching probabilities from the training steps, or from a pass in eval mode after each epoch."""
+
+
+class DeclConfig(Section):
+    """Evidence instead of similarities (method decl)."""
+
+    warmup: Count = 5
+    """First epochs, in which every pair counts as matched; published: 5, and 2 from 60 % mismatches on."""
+    evidence_tau: Annotated[float, Field(ge=0.05)] = 0.1
+    """Temperature τ of the evidence; lower ones make more evidence than can be counted exactly."""
+    divergence: NotNegative = 0.1
+    """Scale λ₂ of the divergence of the wrong candidates' evidence from none."""
+    hinge: NotNegative = 0.8
+    """Scale λ₁ of the hinge."""
+    most_negatives: Count = 128
+    """Hardest negatives in the hinge of the first step."""
+    least_negatives: Count = 5
+    """Fewest hardest negatives in the hinge."""
+    shrink: NotNegative = 0.025
+    """Negatives that the hinge loses per step; small data take few steps and need more."""
 
 
 class TrainConfig(Section):
@@ -166,7 +190,7 @@ class Config(Section):
     """A whole training."""
 
     method: MethodName = "crcl"
-    """How the matcher is trained: crcl, or one plain loss for comparison."""
+    """How the matcher is trained: crcl, decl, or one plain loss for comparison."""
     data: DataConfig = DataConfig()
     """Which pairs."""
     noise: NoiseConfig = NoiseConfig()
@@ -177,6 +201,8 @@ class Config(Section):
     """Parameters of the losses."""
     ledger: LedgerConfig = LedgerConfig()
     """Correction of the correspondences."""
+    decl: DeclConfig = DeclConfig()
+    """Evidence of method decl."""
     train: TrainConfig = TrainConfig()
     """Schedule, optimizer and machine."""
 
@@ -200,6 +226,7 @@ SECTIONS: dict[str, type[Section]] = {
     "matcher": MatcherConfig,
     "loss": LossConfig,
     "ledger": LedgerConfig,
+    "decl": DeclConfig,
     "train": TrainConfig,
 }
 KEYS = {
@@ -392,7 +419,30 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
             f"ledger.probability=eval goes with ledger.correction=paper only: {config.ledger.correction} takes the "
             "probability of the current step"
         )
+    if config.method == "complementary" and config.loss.kind == "gce" and config.loss.q == 0:
+        raise InputError("loss.q: must be greater than 0 for loss.kind=gce, got 0; its limit there is loss.kind=log")
+    if config.method == "decl":
+        _check_decl(config)
+    matchers, reason = MATCHERS_OF.get(config.method, (MATCHER_NAMES, ""))
+    if config.matcher.name not in matchers:
+        raise InputError(
+            f"method {config.method} does not go with matcher {config.matcher.name}: {reason}; "
+            f"it goes with {', '.join(matchers)}"
+        )
     return config
+
+
+def _check_decl(config: Config) -> None:
+    if config.decl.warmup >= config.train.pieces[-1]:
+        raise InputError(
+            f"decl.warmup: {config.decl.warmup} epochs count every pair as matched, and train.pieces "
+            f"{list(config.train.pieces)} ends with {config.train.pieces[-1]}: no pair would ever be judged"
+        )
+    if config.decl.least_negatives > config.decl.most_negatives:
+        raise InputError(
+            f"decl.least_negatives: {config.decl.least_negatives} is more than decl.most_negatives, "
+            f"{config.decl.most_negatives}"
+        )
 
 
 def _wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> str:
@@ -409,7 +459,7 @@ def _wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> str:
         near = did_you_mean(given, choices) if isinstance(given, str) else ""
         return f"{where}: must be one of {', '.join(choices)}, got {_show(given)}{near}"
     if kind in MESSAGES:
-        bounds = {name: int(bound) if isinstance(bound, float) else bound for name, bound in context.items()}
+        bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in context.items()}
         return f"{where}{place}: {MESSAGES[kind].format(**bounds)}, got {_show(given)}"
     expected = "whole number" if place else _type_name(KEYS[key].annotation)
     article = "" if expected in ("text", "true or false") else "a "

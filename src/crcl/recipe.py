@@ -24,6 +24,7 @@ from crcl.ledger import Ledger
 from crcl.matchers import MATCHERS, Ensemble, Matcher
 from crcl.methods.base import Learner, Method
 from crcl.methods.crcl import CRCL
+from crcl.methods.decl import DECL
 from crcl.methods.objectives import Objective
 from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
@@ -53,6 +54,7 @@ def _crcl(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Me
         ledger,
         tau=config.loss.tau,
         scale=config.loss.scale,
+        terms=config.loss.terms,
         probability=config.ledger.probability,
     )
 
@@ -72,14 +74,35 @@ def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]], *, sum_fir
     return build
 
 
+def _complementary(config: Config) -> Callable[..., torch.Tensor]:
+    tau, kind, q = config.loss.tau, config.loss.kind, config.loss.q
+    if kind == "robust":
+        return partial(losses.robust_complementary, tau=tau, q=q)
+    return partial(losses.contrastive_complementary, tau=tau, kind=kind, q=q)
+
+
+def _decl(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return DECL(
+        make_learner(),
+        pairs,
+        warmup=config.decl.warmup,
+        tau=config.decl.evidence_tau,
+        divergence=config.decl.divergence,
+        hinge=config.decl.hinge,
+        margin=config.loss.margin,
+        most=config.decl.most_negatives,
+        least=config.decl.least_negatives,
+        shrink=config.decl.shrink,
+    )
+
+
 METHODS: dict[str, Builder] = {
     "crcl": _crcl,
     "triplet": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin, negatives="sum")),
     "triplet-hardest": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin), sum_first=True),
     "infonce": _objective(lambda c: partial(losses.info_nce, tau=c.loss.tau)),
-    "complementary": _objective(
-        lambda c: partial(losses.contrastive_complementary, tau=c.loss.tau, kind=c.loss.kind, q=c.loss.q)
-    ),
+    "complementary": _objective(_complementary),
+    "decl": _decl,
 }
 
 

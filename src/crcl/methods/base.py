@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from crcl.data.batches import Batch, Batches
 from crcl.errors import TrainingError
-from crcl.matchers.base import Matcher
+from crcl.matchers.base import Encoded, Matcher, raw_scores
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -141,9 +142,16 @@ class Learner:
 
     def similarities(self, batch: Batch) -> Tensor:
         """Every image of the batch with every text of it. (K, K)"""
+        return self._compare(batch, self.matcher.similarity)
+
+    def scores(self, batch: Batch) -> Tensor:
+        """The same before the sigmoid, where the matcher has one. (K, K)"""
+        return self._compare(batch, partial(raw_scores, self.matcher))
+
+    def _compare(self, batch: Batch, how: Callable[[Encoded, Encoded], Tensor]) -> Tensor:
         batch = batch.to(self.descent.device)
         with self.descent.autocast():
-            return self.matcher.similarity(
+            return how(
                 self.matcher.encode_images(batch.regions, batch.region_mask),
                 self.matcher.encode_texts(batch.tokens, batch.lengths),
             )
