@@ -31,8 +31,10 @@ def complaints(**arguments: object) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_the_shipped_presets_are_the_papers_rows_and_three_small_ones() -> None:
-    assert config.presets() == sorted([row[0] for row in PAPER] + ["cpu", "demo", "flickr8k-cpu"])
+def test_the_shipped_presets_are_the_papers_rows_and_some_small_ones() -> None:
+    assert config.presets() == sorted(
+        [row[0] for row in PAPER] + ["cpu", "demo", "flickr8k-cpu", "flickr8k-cpu-saf", "flickr8k-cpu-sgr"]
+    )
 
 
 @pytest.mark.parametrize("name", config.presets())

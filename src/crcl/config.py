@@ -33,7 +33,9 @@ NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 # TOML and `key=value` have no null: an empty text takes an optional value back.
-OptionalText = Annotated[str | None, BeforeValidator(lambda value: None if value == "" else value)]
+_EmptyIsNone = BeforeValidator(lambda value: None if value == "" else value)
+OptionalText = Annotated[str | None, _EmptyIsNone]
+OptionalPositive = Annotated[float | None, _EmptyIsNone, Field(gt=0)]
 
 
 class Section(BaseModel):
@@ -95,6 +97,14 @@ class MatcherConfig(Section):
     """Size of a word vector."""
     similarity: Count = 256
     """Size of a similarity vector (saf and sgr)."""
+    direction: Literal["t2i", "i2t"] = "t2i"
+    """Who attends (scan): words to regions, or regions to words."""
+    pooling: Literal["lse", "mean"] = "lse"
+    """How words or regions become one similarity (scan): LogSumExp or mean."""
+    smooth: OptionalPositive = None
+    """Sharpness λ of the attention (scan); none: 9 for t2i, 4 for i2t."""
+    sharp: OptionalPositive = None
+    """Sharpness μ of LogSumExp (scan); none: 6 for t2i, 5 for i2t (COCO: 20)."""
 
 
 class LossConfig(Section):
@@ -175,6 +185,8 @@ class TrainConfig(Section):
     """auto, cpu, cuda, cuda:N or mps."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number type of the matcher's products; losses are always float32."""
+    memory: Positive = 4.0
+    """GiB that the intermediate results of saf or sgr may take; with less, a step computes them twice."""
     save_minutes: NotNegative = 10.0
     """Minutes between saves within an epoch, beside the save after each epoch."""
 

@@ -369,7 +369,9 @@ def matcher_maker(
     if config.matcher.name == "bow":
         options["word_weights"] = word_weights
     if config.matcher.name in _FIXED_REGIONS:
-        options |= {"regions": sizes["regions"], "similarity": config.matcher.similarity}
+        options |= {"regions": sizes["regions"], "similarity": config.matcher.similarity, "memory": config.train.memory}
+    if config.matcher.name == "scan":
+        options |= {name: getattr(config.matcher, name) for name in ("direction", "pooling", "smooth", "sharp")}
     return lambda: MATCHERS[config.matcher.name](**options).to(device)
 
 

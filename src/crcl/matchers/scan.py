@@ -55,7 +55,9 @@ class SCAN(nn.Module):
             return self._similarity(v, t, real)
         sizes = caption_blocks([t.shape[1]] * len(t), words=WORDS)
         columns = [
-            torch.cat([self._similarity(v[part], words, mask) for part in image_blocks(len(v), mask.numel(), rows=ROWS)])
+            torch.cat(
+                [self._similarity(v[part], words, mask) for part in image_blocks(len(v), mask.numel(), rows=ROWS)]
+            )
             for words, mask in zip(t.split(sizes), real.split(sizes), strict=True)
         ]
         return torch.cat(columns, dim=1)
