@@ -15,6 +15,7 @@ from rich.table import Table
 from crcl import __version__, config, recipe
 from crcl import audit as auditing
 from crcl import demo as demonstration
+from crcl import export as exporting
 from crcl import info as describing
 from crcl.checkpoint import Run
 from crcl.data import noise as mismatching
@@ -243,6 +244,31 @@ def audit(
         numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in asdict(scores).items())
         out.print(f"against the injected noise: {numbers}", soft_wrap=True)
     out.print(f"written to {output}", soft_wrap=True)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    output: Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors); with --onnx a folder.")],
+    onnx: Annotated[bool, typer.Option("--onnx", help="Graphs that run without torch, of vse and bow.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
+) -> None:
+    """Write the trained matcher for use elsewhere: its weights in one file, or as ONNX graphs.
+
+    Example: `crcl export runs/first -o first.safetensors`, or `crcl export runs/first --onnx -o first-onnx`
+
+    ONNX graphs are compared with torch on random inputs before they are kept.
+    """
+    if not onnx:
+        words = exporting.save_weights(run, output, overwrite=overwrite)
+        out.print(f"weights written to {output}, words to {words}", soft_wrap=True)
+        return
+    difference = exporting.save_onnx(run, output, overwrite=overwrite)
+    if difference is None:
+        _note("onnxruntime is not installed, so the graphs were not compared with torch: pip install 'crcl[onnx]'")
+    else:
+        out.print(f"compared with torch on random inputs: the vectors differ by {difference:.1e} at most")
+    out.print(f"graphs written to {output}; {output / 'about.json'} says how to use them", soft_wrap=True)
 
 
 @app.command()
