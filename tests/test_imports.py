@@ -12,7 +12,7 @@ ROOT = Path(crcl.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("demo", "info", "progress", "recipe", "train", "audit", "plots"),
+    ("demo", "info", "export", "progress", "recipe", "train", "audit", "plots"),
     ("methods", "score", "checkpoint"),
     ("matchers", "ledger", "losses", "metrics", "theory", "features"),
     ("data", "config"),

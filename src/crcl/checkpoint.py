@@ -112,12 +112,7 @@ class Run:
         config, sizes, files = content.get("config"), content.get("sizes"), content.get("files", [])
         if isinstance(sizes, dict):
             sizes.setdefault("networks", 1)  # older runs do not say
-        if (
-            not isinstance(config, dict)
-            or not isinstance(sizes, dict)
-            or not isinstance(files, list)
-            or not all(type(sizes.get(name)) is int and 0 < sizes[name] < 2**31 for name in SIZES)
-        ):
+        if not isinstance(config, dict) or not isinstance(files, list) or not valid_sizes(sizes):
             raise InputError(f"{path / 'config.json'}: incomplete; train again with --overwrite")
         run = cls(path, config, sizes, str(content.get("fingerprint", "")))
         run.require(*files)
@@ -242,6 +237,11 @@ class Run:
         return path
 
 
+def valid_sizes(sizes: Any) -> bool:
+    """Whether all sizes are there, as a matcher can be made of."""
+    return isinstance(sizes, dict) and all(type(sizes.get(name)) is int and 0 < sizes[name] < 2**31 for name in SIZES)
+
+
 def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
     """Stop before an existing folder is lost."""
     path = Path(path)
@@ -264,7 +264,10 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def write_bytes(path: Path, data: bytes | memoryview) -> None:
+RESUME = "what was saved before is still there: make room and go on with --resume"
+
+
+def write_bytes(path: Path, data: bytes | memoryview, *, advice: str = RESUME) -> None:
     """Write under a temporary name, flush to disk, rename: the old content or the new, never half."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -281,7 +284,7 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise _could_not_save(path, error) from error
+        raise _could_not_save(path, error, advice) from error
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -300,11 +303,8 @@ def write_arrays(path: Path, **arrays: np.ndarray) -> None:
     write_bytes(path, buffer.getbuffer())
 
 
-def _could_not_save(path: Path, error: OSError) -> TrainingError:
-    return TrainingError(
-        f"could not save {path}: {error.strerror or error}; what was saved before is still there: "
-        "make room and go on with --resume"
-    )
+def _could_not_save(path: Path, error: OSError, advice: str = RESUME) -> TrainingError:
+    return TrainingError(f"could not save {path}: {error.strerror or error}; {advice}")
 
 
 def _read_json(path: Path) -> Any:

@@ -3,27 +3,27 @@
 import json
 import shlex
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress as Bar
 from rich.table import Table
 
 from crcl import __version__, config, recipe
 from crcl import audit as auditing
 from crcl import demo as demonstration
+from crcl import export as exporting
 from crcl import info as describing
 from crcl.checkpoint import Run
 from crcl.data import noise as mismatching
 from crcl.data.formats import read, splits
 from crcl.errors import InputError, TrainingError
 from crcl.metrics import Retrieval
-from crcl.progress import TensorBoard, Terminal
-from crcl.score import Progress
-from crcl.score import evaluate as score
+from crcl.progress import TensorBoard, Terminal, Work
+from crcl.score import check_folds, check_similarity_file, evaluate_each, similarity_file
 from crcl.train import Interrupted, Listener
 
 app = typer.Typer(
@@ -156,6 +156,10 @@ def evaluate(
     folds: Annotated[int, typer.Option(help="Average over so many consecutive parts (COCO 1K: 5).")] = 1,
     features: Features = None,
     ids: Ids = None,
+    save_sims: Annotated[
+        Path | None, typer.Option(help="Also write the similarities, (images, captions) float32 (.npy).")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file of similarities.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Device = "auto",
 ) -> None:
@@ -163,25 +167,42 @@ def evaluate(
 
     Example: `crcl evaluate runs/saf runs/sgr --split testall --folds 5`
 
-    Ties count against the model.
+    Ties count against the model. Of several runs the scores of each alone are told too; each is computed once.
     """
+    if save_sims is not None:
+        if folds > 1:
+            raise InputError("--save-sims writes all images with all captions, which folds do not compare; leave one")
+        check_similarity_file(save_sims, overwrite=overwrite)
     opened = [recipe.open_scorer(run, device=device) for run in runs]
     for opened_run, stored, _ in opened:
         _warn_if_unfinished(opened_run, stored)
     pairs = _pairs(opened[0][1], split, data, features, ids)
     for run, _, _ in opened:
         recipe.check_features(run, pairs)
-    with _bar("scoring") as bar:
-        scores = score([scorer for _, _, scorer in opened], pairs, folds=folds, progress=_follow(bar))
+    check_folds(pairs, folds)
+    if save_sims is not None:
+        _refuse_input(save_sims, pairs.source, opened[0][1].data.path)
+    with similarity_file(save_sims, pairs) if save_sims else nullcontext() as sims, _watch("scoring") as progress:
+        scorers = [scorer for _, _, scorer in opened]
+        found = evaluate_each(scorers, pairs, folds=folds, progress=progress, out=sims)
+    scores = found.together
     conditions = [recipe.conditions(run, stored) for run, stored, _ in opened]
+    members = [(run, scored) for (run, _, _), scored in zip(opened, found.members, strict=True)]
     if as_json:
-        about = {"split": split, "folds": folds, "runs": conditions}
+        alone = [{"run": str(run.path), "rsum": scored.rsum, **asdict(scored)} for run, scored in members]
+        about = {"split": split, "folds": folds, "runs": conditions, "members": alone}
         out.print(json.dumps({"rsum": scores.rsum, **asdict(scores), **about}), soft_wrap=True)
+        return
+    parts = f", mean of {folds} folds" if folds > 1 else ""
+    out.print(_retrieval_table(scores, f"{split}: {pairs.images:,} images, {len(pairs):,} captions{parts}"))
+    if len(runs) == 1:
+        out.print(conditions[0], soft_wrap=True)
     else:
-        parts = f", mean of {folds} folds" if folds > 1 else ""
-        out.print(_retrieval_table(scores, f"{split}: {pairs.images:,} images, {len(pairs):,} captions{parts}"))
-        for line in conditions:
-            out.print(line, soft_wrap=True)
+        out.print("mean of the similarities of these runs, which alone have:")
+        for rsum, line in sorted(zip((scored.rsum for _, scored in members), conditions, strict=True), reverse=True):
+            out.print(f"  rSum {rsum:.1f}  {line}", soft_wrap=True)
+    if save_sims is not None:
+        out.print(f"similarities written to {save_sims}", soft_wrap=True)
 
 
 @app.command()
@@ -206,8 +227,8 @@ def audit(
     opened, stored, scorer = recipe.open_scorer(run, device=device)
     _warn_if_unfinished(opened, stored)
     pairs = recipe.audited_pairs(opened, _located(stored, data, features, ids))
-    with _bar("similarities") as bar:
-        similarity = scorer.pair_similarities(pairs, progress=_follow(bar))
+    with _watch("similarities") as progress:
+        similarity = scorer.pair_similarities(pairs, progress=progress)
     found = auditing.audit(pairs, opened.load_ledger(), similarity, threshold=threshold)
     _refuse_input(output, pairs.source, stored.data.path)
     auditing.write(found, output)
@@ -223,6 +244,31 @@ def audit(
         numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in asdict(scores).items())
         out.print(f"against the injected noise: {numbers}", soft_wrap=True)
     out.print(f"written to {output}", soft_wrap=True)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    output: Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors); with --onnx a folder.")],
+    onnx: Annotated[bool, typer.Option("--onnx", help="Graphs that run without torch, of vse and bow.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
+) -> None:
+    """Write the trained matcher for use elsewhere: its weights in one file, or as ONNX graphs.
+
+    Example: `crcl export runs/first -o first.safetensors`, or `crcl export runs/first --onnx -o first-onnx`
+
+    ONNX graphs are compared with torch on random inputs before they are kept.
+    """
+    if not onnx:
+        words = exporting.save_weights(run, output, overwrite=overwrite)
+        out.print(f"weights written to {output}, words to {words}", soft_wrap=True)
+        return
+    difference = exporting.save_onnx(run, output, overwrite=overwrite)
+    if difference is None:
+        _note("onnxruntime is not installed, so the graphs were not compared with torch: pip install 'crcl[onnx]'")
+    else:
+        out.print(f"compared with torch on random inputs: the vectors differ by {difference:.1e} at most")
+    out.print(f"graphs written to {output}; {output / 'about.json'} says how to use them", soft_wrap=True)
 
 
 @app.command()
@@ -285,7 +331,7 @@ def demo(
         return Terminal(recipe.schedule(chosen), console=err)
 
     outcomes = demonstration.demo(
-        folder, images=images, seed=seed, settings=tuple(settings or ()), bar=_bar, listen=listen
+        folder, images=images, seed=seed, settings=tuple(settings or ()), watch=_watch, listen=listen
     )
     table = Table("method", "rSum", "text R@1", "image R@1", "detection AUROC", "AP", title="Test scores on the scenes")
     for outcome in outcomes:
@@ -337,14 +383,8 @@ def _pairs(stored: config.Config, split: str, data: Path | None, features: Path 
     return recipe.read_split(_located(stored, data, features, ids), split)
 
 
-def _bar(what: str) -> Bar:
-    bar = Bar(console=err, transient=True, disable=not err.is_terminal)
-    bar.add_task(what, total=None)
-    return bar
-
-
-def _follow(bar: Bar) -> Progress:
-    return lambda done, total: bar.update(bar.task_ids[0], completed=done, total=total)
+def _watch(what: str) -> Work:
+    return Work(what, err)
 
 
 def _retrieval_table(scores: Retrieval, title: str) -> Table:

@@ -35,7 +35,7 @@ ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 # TOML and `key=value` have no null: an empty text takes an optional value back.
 _EmptyIsNone = BeforeValidator(lambda value: None if value == "" else value)
 OptionalText = Annotated[str | None, _EmptyIsNone]
-OptionalPositive = Annotated[float | None, _EmptyIsNone, Field(gt=0)]
+OptionalPositive = Annotated[Annotated[float, Field(gt=0)] | None, _EmptyIsNone]
 
 
 class Section(BaseModel):
@@ -489,7 +489,8 @@ def _type_name(annotation: Any) -> str:
     if get_origin(annotation) is tuple:
         return "list of whole numbers"
     if get_origin(annotation) in (Union, types.UnionType):
-        return _type_name(next(part for part in get_args(annotation) if part is not type(None)))
+        part = next(part for part in get_args(annotation) if part is not type(None))
+        return _type_name(get_args(part)[0] if get_origin(part) is Annotated else part)
     names: dict[Any, str] = {str: "text", bool: "true or false", int: "whole number", float: "number"}
     return names[annotation]
 

@@ -389,16 +389,25 @@ def open_scorer(path: str | Path, *, device: str = "auto") -> tuple[Run, Config,
     """The trained matcher of a run folder, ready to score."""
     run = Run.open(path)
     config = stored_config(run)
-    vocabulary, weights = run.vocabulary(), run.load_matcher()
+    vocabulary = run.vocabulary()
+    matcher = restored_matcher(config, run.sizes, run.load_matcher(), f"{run.path}/matcher.safetensors")
+    matcher.to(choose_device(device))
+    return run, config, Scorer(cast(Matcher, matcher), vocabulary, run.standardize(), config.data.max_words)
+
+
+def restored_matcher(config: Config, sizes: dict[str, int], weights: dict[str, torch.Tensor], source: str) -> nn.Module:
+    """The matcher, of one network or several, that these weights are of."""
+    networks = sizes["networks"]
     try:
+        if networks > len(weights):
+            raise RuntimeError(f"{networks} networks, but {len(weights)} tensors")
         with torch.device("meta"):  # no memory for sizes that only the config claims
-            make = matcher_maker(config, run.sizes)
-            module = make() if run.networks == 1 else Ensemble([make() for _ in range(run.networks)])
+            make = matcher_maker(config, sizes)
+            module = make() if networks == 1 else Ensemble([make() for _ in range(networks)])
         module.load_state_dict(weights, assign=True)
     except RuntimeError as error:
-        raise InputError(f"{run.path}/matcher.safetensors does not fit its config.json: {error}") from error
-    module.to(choose_device(device))
-    return run, config, Scorer(cast(Matcher, module), vocabulary, run.standardize(), config.data.max_words)
+        raise InputError(f"{source} does not fit its config.json: {error}") from error
+    return module
 
 
 def describe_noise(config: Config) -> str:
