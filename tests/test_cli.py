@@ -21,7 +21,7 @@ from crcl.data.vocab import Vocabulary
 from crcl.metrics import retrieval
 from crcl.score import mean_similarities
 
-COMMANDS = ["train", "evaluate", "audit", "noise", "info", "demo"]
+COMMANDS = ["train", "import", "evaluate", "audit", "noise", "info", "demo"]
 Crcl = Callable[..., Answer]
 
 

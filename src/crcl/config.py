@@ -92,6 +92,14 @@ class MatcherConfig(Section):
     """Size of a word vector."""
     similarity: Count = 256
     """Size of a similarity vector (saf and sgr)."""
+    direction: Literal["t2i", "i2t"] = "t2i"
+    """Words attend to regions (t2i), or regions to words (scan)."""
+    pooling: Literal["lse", "mean", "max", "sum"] = "lse"
+    """How relevances become one similarity (scan)."""
+    smooth: NotNegative = 0.0
+    """Inverse temperature λ of the attention (scan); 0: 9 for t2i, 4 for i2t."""
+    sharp: NotNegative = 0.0
+    """Sharpness μ of the pooling lse (scan); 0: 6 for t2i, 5 for i2t."""
 
 
 class LossConfig(Section):
@@ -153,6 +161,8 @@ class TrainConfig(Section):
     """Number type of the matcher's products; losses are always float32."""
     save_minutes: NotNegative = 10.0
     """Minutes between saves within an epoch, beside the save after each epoch."""
+    start: OptionalText = None
+    """Run folder whose matcher, words and beliefs to begin from; empty: from fresh weights."""
 
     @field_validator("device")
     @classmethod
