@@ -149,6 +149,8 @@ def _config(found: Published, layout: str, method: str | None, places: dict[str,
 def _describe(checkpoint: Path, found: Published, layout: str) -> str:
     """The file's name, whose it is and how far it came."""
     parts = [f"{checkpoint.name} ({layout})"]
+    if found.networks > 1:
+        parts.append(f"{found.networks} networks")
     if found.epoch is not None:
         parts.append(f"epoch {found.epoch}")
     if found.rsum is not None:

@@ -188,9 +188,7 @@ def import_(
         overwrite=overwrite,
         say=_note,
     )
-    matcher = made.config["matcher"]["name"]
-    networks = f"{made.networks} x {matcher}" if made.networks > 1 else matcher
-    out.print(f"{networks} imported from {made.imported}", soft_wrap=True)
+    out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)
     split = "" if "test" in splits(data) else " --split dev"
     again = f"crcl train {data} -o NEW --start {run}"
     out.print(
