@@ -110,6 +110,17 @@ def test_words_and_scale_are_the_runs_also_on_other_data(first: Run, tmp_path: P
     assert (beginnings.beliefs[0, 0] == 1).all()
 
 
+def test_beliefs_are_taken_where_the_same_pairs_have_other_features(
+    data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    for split in ("train", "dev"):
+        np.save(other / f"{split}_ims.npy", np.load(other / f"{split}_ims.npy")[:, :3])
+    recipe.train(further(other, first), tmp_path / "new", listeners=[beginnings])
+    np.testing.assert_array_equal(beginnings.beliefs[0, 0], first.load_ledger())
+
+
 @pytest.mark.parametrize("settings", [["noise.rate=0.0"], ["noise.seed=9"]])
 def test_beliefs_about_other_mismatches_are_not_taken(
     data: Path, first: Run, tmp_path: Path, beginnings: Beginnings, settings: list[str]
@@ -199,7 +210,7 @@ def test_another_number_of_networks_is_refused(
     data: Path, first: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(recipe.NETWORKS, "infonce", 2)
-    with pytest.raises(InputError, match="method: the run has 1 networks, infonce trains 2"):
+    with pytest.raises(InputError, match="the run has 1 networks, infonce trains 2; methods that train 1: crcl, "):
         recipe.train(further(data, first, method="infonce"), tmp_path / "new")
 
 

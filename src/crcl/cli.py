@@ -190,10 +190,9 @@ def import_(
     )
     out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)
     split = "" if "test" in splits(data) else " --split dev"
-    again = f"crcl train {data} -o NEW --start {run}"
-    out.print(
-        f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}\n  {again}", soft_wrap=True
-    )
+    out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
+    if fitting := recipe.methods_of(made.networks):
+        out.print(f"  crcl train {data} -o NEW --start {run} --method {fitting[0]}", soft_wrap=True)
 
 
 @app.command()

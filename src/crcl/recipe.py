@@ -93,6 +93,11 @@ NETWORKS: dict[str, int] = {}
 """Methods that train several networks, and how many; evaluation takes the mean of their similarities."""
 
 
+def methods_of(networks: int) -> list[str]:
+    """The methods that train so many networks."""
+    return [name for name in METHODS if NETWORKS.get(name, 1) == networks]
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """What a training reads: noisy train pairs with their truth (for measuring), dev pairs, words, features' scale."""
@@ -148,7 +153,7 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
             standardize = start.standardize()
         else:
             standardize = Standardize.measure(clean) if config.data.standardize else None
-    train = clean if index is None else noise.apply(clean, index)
+    train = _with_noise(clean, index)
     return TrainingData(
         train,
         dev,
@@ -170,8 +175,11 @@ def audited_pairs(run: Run, config: Config) -> Pairs:
     """The training pairs as the run saw them, with the truth where noise was injected."""
     clean = read_split(config, "train")
     check_training_pairs(run, clean, config.data.path)
-    index = run.noise()
-    return clean if index is None else noise.apply(clean, index)
+    return _with_noise(clean, run.noise())
+
+
+def _with_noise(pairs: Pairs, index: np.ndarray | None) -> Pairs:
+    return pairs if index is None else noise.apply(pairs, index)
 
 
 def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
@@ -310,7 +318,11 @@ def open_start(config: Config, path: str) -> Run:
         if key.startswith("matcher.") or key == "data.standardize"
     ]
     if run.networks != networks:
-        lines.append(f"method: the run has {run.networks} networks, {config.method} trains {networks}")
+        fitting = ", ".join(methods_of(run.networks)) or "there is none"
+        lines.append(
+            f"method: the run has {run.networks} networks, {config.method} trains {networks}; "
+            f"methods that train {run.networks}: {fitting}"
+        )
     if config.data.vocab is not None:
         lines.append(f"data.vocab: the words are the run's, now asked for {config.data.vocab!r}; leave it out")
     if lines:
@@ -326,7 +338,8 @@ def _first_beliefs(config: Config, start: Run, data: TrainingData, say: Callable
         say(f"{start.path} holds no beliefs: all pairs are believed in at first")
         return None
     same = start.fingerprint == data.fingerprint
-    if not same or (audited_pairs(start, config).image_index != data.train.image_index).any():
+    judged = _with_noise(read_split(config, "train"), start.noise()) if same else None
+    if judged is None or (judged.image_index != data.train.image_index).any():
         say(
             f"the beliefs of {start.path} are about other pairs{', with other mismatches' if same else ''}: "
             "all pairs are believed in at first"
