@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -366,7 +367,7 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
     device = choose_device(config.train.device)
     make_matcher = matcher_maker(config, data.sizes, word_weights=inverse_document_frequency(data), device=device)
     start = run.load_start()
-    begin = _beginnings(make_matcher, start, run.networks)
+    begin = cycle(_beginnings(make_matcher, start, run.networks))
 
     def make_learner() -> Learner:
         return Learner(
