@@ -12,8 +12,8 @@ ROOT = Path(crcl.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("demo", "info", "export", "progress", "recipe", "train", "audit", "plots"),
-    ("methods", "score", "checkpoint"),
+    ("adopt", "demo", "info", "export", "progress", "recipe", "train", "audit", "plots"),
+    ("methods", "score", "checkpoint", "published"),
     ("matchers", "ledger", "losses", "metrics", "theory", "features"),
     ("data", "config"),
     ("errors",),

@@ -288,8 +288,8 @@ def test_training_never_sees_the_truth(tmp_path: Path, monkeypatch: pytest.Monke
             yield StepLog(1, 1.0)
 
     def build(config: Any, make_learner: Callable[[], Learner], pairs: int) -> Any:
-        spy = Spy()
-        monkeypatch.setattr(spy, "begin_piece", lambda piece: setattr(spy, "module", make_learner().make_matcher()))
+        spy, learner = Spy(), make_learner()
+        monkeypatch.setattr(spy, "begin_piece", lambda piece: setattr(spy, "module", learner.make_matcher()))
         monkeypatch.setattr(spy, "state_dict", lambda: {})
         return spy
 

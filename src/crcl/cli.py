@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from crcl import __version__, config, recipe
+from crcl import adopt as adopting
 from crcl import audit as auditing
 from crcl import demo as demonstration
 from crcl import export as exporting
@@ -36,6 +37,9 @@ app = typer.Typer(
 )
 out = Console(highlight=False, markup=False)
 err = Console(stderr=True, highlight=False, markup=False)
+
+ORDER_SCORES = ("auroc", "average_precision")
+"""Scores of an audit that need no threshold."""
 
 Data = Annotated[Path, typer.Argument(help="Folder in the field's layout, or a table (.csv .tsv .jsonl .parquet).")]
 Features = Annotated[Path | None, typer.Option(help="A table's features file (.npy).")]
@@ -104,6 +108,9 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and augmentation.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that prepare batches.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="Train this run further: begin from its matcher, words and beliefs.")
+    ] = None,
     settings: Settings = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, to the same end.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
@@ -129,6 +136,7 @@ def train(
         "train.seed": seed,
         "train.workers": workers,
         "train.device": device,
+        "train.start": _text(start and start.absolute()),
     }
     asked: dict[str, Any] = {
         "preset": preset,
@@ -137,7 +145,7 @@ def train(
         "settings": settings or (),
     }
     go_on = resume and run.is_dir()
-    chosen = recipe.resumed_config(run, **asked) if go_on else config.load(**asked)
+    chosen = recipe.resumed_config(run, **asked) if go_on else recipe.asked_config(**asked)
     if go_on:
         _say_if_finished(run, chosen)
     listeners: list[Listener] = [Terminal(recipe.schedule(chosen), console=err)]
@@ -146,6 +154,45 @@ def train(
     recipe.train(chosen, run, resume=resume, overwrite=overwrite, listeners=listeners, say=_note)
     split = "" if "test" in splits(data) else " --split dev"
     out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
+
+
+@app.command("import")
+def import_(
+    checkpoint: Annotated[Path, typer.Argument(help="The authors' file, e.g. model_best.pth.tar.")],
+    data: Annotated[Path, typer.Option(help="The data that it was trained on: a folder, or a table.")],
+    run: Annotated[Path, typer.Option("-o", "--out", help="Run folder to write.")],
+    vocab: Annotated[
+        Path | None, typer.Option(help="Its vocabulary in the field's JSON, if not near the data.")
+    ] = None,
+    noise_file: Annotated[Path | None, typer.Option(help="The mismatches that it was trained with (.npy).")] = None,
+    method: Annotated[str | None, typer.Option(help="How it was trained, where the file does not tell.")] = None,
+    features: Features = None,
+    ids: Ids = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
+) -> None:
+    """Make a run folder of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC.
+
+    Example: `crcl import model_best.pth.tar --data data/f30k_precomp -o runs/published`
+
+    Nothing in the file is executed: what is not weights, arrays or plain values is refused.
+    """
+    made = adopting.adopt(
+        checkpoint,
+        data.absolute(),
+        run,
+        vocab=vocab,
+        noise_file=noise_file and noise_file.absolute(),
+        method=method,
+        features=features and features.absolute(),
+        ids=ids and ids.absolute(),
+        overwrite=overwrite,
+        say=_note,
+    )
+    out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)
+    split = "" if "test" in splits(data) else " --split dev"
+    out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
+    if fitting := recipe.methods_of(made.networks):
+        out.print(f"  crcl train {data} -o NEW --start {run} --method {fitting[0]}", soft_wrap=True)
 
 
 @app.command()
@@ -229,11 +276,17 @@ def audit(
     pairs = recipe.audited_pairs(opened, _located(stored, data, features, ids))
     with _watch("similarities") as progress:
         similarity = scorer.pair_similarities(pairs, progress=progress)
-    found = auditing.audit(pairs, opened.load_ledger(), similarity, threshold=threshold)
+    beliefs = opened.load_ledger() if opened.has_beliefs else None
+    found = auditing.audit(pairs, beliefs, similarity, threshold=threshold)
     _refuse_input(output, pairs.source, stored.data.path)
     auditing.write(found, output)
-    share = len(found.suspects) / len(pairs)
-    out.print(f"{len(found.suspects):,} of {len(pairs):,} pairs ({share:.1%}) are suspect at threshold {threshold:g}")
+    if found.believes:
+        share, how_many = len(found.suspects) / len(pairs), f"{len(found.suspects):,} of {len(pairs):,} pairs"
+        out.print(f"{how_many} ({share:.1%}) are suspect at threshold {threshold:g}")
+    else:
+        _note(
+            f"{run} was imported without beliefs: the pairs are in the order of their similarity, and none is suspect"
+        )
     if found.correspondence.mean() < auditing.LOW_BELIEF:
         _note(
             f"the mean belief is {found.correspondence.mean():.3f}: with few pairs, few epochs or many captions that "
@@ -241,7 +294,8 @@ def audit(
         )
     scores = found.detection()
     if scores is not None:
-        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in asdict(scores).items())
+        known = {name: value for name, value in asdict(scores).items() if found.believes or name in ORDER_SCORES}
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items())
         out.print(f"against the injected noise: {numbers}", soft_wrap=True)
     out.print(f"written to {output}", soft_wrap=True)
 

@@ -33,9 +33,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 # TOML and `key=value` have no null: an empty text takes an optional value back.
-_EmptyIsNone = BeforeValidator(lambda value: None if value == "" else value)
-OptionalText = Annotated[str | None, _EmptyIsNone]
-OptionalPositive = Annotated[Annotated[float, Field(gt=0)] | None, _EmptyIsNone]
+OptionalText = Annotated[str | None, BeforeValidator(lambda value: None if value == "" else value)]
 
 
 class Section(BaseModel):
@@ -98,13 +96,13 @@ class MatcherConfig(Section):
     similarity: Count = 256
     """Size of a similarity vector (saf and sgr)."""
     direction: Literal["t2i", "i2t"] = "t2i"
-    """Who attends (scan): words to regions, or regions to words."""
-    pooling: Literal["lse", "mean"] = "lse"
-    """How words or regions become one similarity (scan): LogSumExp or mean."""
-    smooth: OptionalPositive = None
-    """Sharpness λ of the attention (scan); none: 9 for t2i, 4 for i2t."""
-    sharp: OptionalPositive = None
-    """Sharpness μ of LogSumExp (scan); none: 6 for t2i, 5 for i2t (COCO: 20)."""
+    """Words attend to regions (t2i), or regions to words (scan)."""
+    pooling: Literal["lse", "mean", "max", "sum"] = "lse"
+    """How relevances become one similarity (scan)."""
+    smooth: NotNegative = 0.0
+    """Inverse temperature λ of the attention (scan); 0: 9 for t2i, 4 for i2t."""
+    sharp: NotNegative = 0.0
+    """Sharpness μ of the pooling lse (scan); 0: 6 for t2i, 5 for i2t."""
 
 
 class LossConfig(Section):
@@ -189,6 +187,8 @@ class TrainConfig(Section):
     """GiB that the intermediate results of saf or sgr may take; with less, a step computes them twice."""
     save_minutes: NotNegative = 10.0
     """Minutes between saves within an epoch, beside the save after each epoch."""
+    start: OptionalText = None
+    """Run folder whose matcher, words and beliefs to begin from; empty: from fresh weights."""
 
     @field_validator("device")
     @classmethod
@@ -489,8 +489,7 @@ def _type_name(annotation: Any) -> str:
     if get_origin(annotation) is tuple:
         return "list of whole numbers"
     if get_origin(annotation) in (Union, types.UnionType):
-        part = next(part for part in get_args(annotation) if part is not type(None))
-        return _type_name(get_args(part)[0] if get_origin(part) is Annotated else part)
+        return _type_name(next(part for part in get_args(annotation) if part is not type(None)))
     names: dict[Any, str] = {str: "text", bool: "true or false", int: "whole number", float: "number"}
     return names[annotation]
 

@@ -1,9 +1,10 @@
 """From a config to a training, and from a run folder back to a matcher: the one place that knows both."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from crcl import losses
-from crcl.checkpoint import Run, refuse_existing
+from crcl.checkpoint import Learnt, Run, refuse_existing
 from crcl.config import DEVICES, Config, differences, from_dict, load, to_dict
 from crcl.data import noise
 from crcl.data.batches import Batches, Standardize
@@ -37,17 +38,23 @@ FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise
 
 _FIXED_REGIONS = ("saf", "sgr")
 
-Builder = Callable[[Config, Callable[[], Learner], int], Method]
+BELIEVING = ("crcl",)
+"""Methods that learn from beliefs, and so can begin with those of another run: their builders take a `start`."""
+
+Builder = Callable[..., Method]
 """From a config, a function that makes a learner (a method of two networks calls it twice) and the number of pairs."""
 
 
-def _crcl(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+def _crcl(
+    config: Config, make_learner: Callable[[], Learner], pairs: int, *, start: np.ndarray | None = None
+) -> Method:
     ledger = Ledger(
         pairs,
         momentum=config.ledger.momentum,
         threshold=config.ledger.threshold,
         freeze_epochs=config.ledger.freeze_epochs,
         correction=config.ledger.correction,
+        start=start,
     )
     return CRCL(
         make_learner(),
@@ -110,6 +117,11 @@ NETWORKS: dict[str, int] = {}
 """Methods that train several networks, and how many; evaluation takes the mean of their similarities."""
 
 
+def methods_of(networks: int) -> list[str]:
+    """The methods that train so many networks."""
+    return [name for name in METHODS if NETWORKS.get(name, 1) == networks]
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """What a training reads: noisy train pairs with their truth (for measuring), dev pairs, words, features' scale."""
@@ -136,8 +148,11 @@ class TrainingData:
         }
 
 
-def read_data(config: Config, run: Run | None = None) -> TrainingData:
-    """Read the pairs; words, mismatches and scale come from the run where there is one, else they are made."""
+def read_data(config: Config, run: Run | None = None, *, start: Run | None = None) -> TrainingData:
+    """Read the pairs; words, mismatches and scale come from the run where there is one, else they are made.
+
+    Words and scale of a new run come from the run that it starts from, if any.
+    """
     clean = read_split(config, "train")
     dev = read_split(config, "dev")
     if len(clean) < 2:
@@ -151,12 +166,18 @@ def read_data(config: Config, run: Run | None = None) -> TrainingData:
         index, vocabulary, standardize = run.noise(), run.vocabulary(), run.standardize()
     else:
         index = _noise_index(config, clean)
-        if config.data.vocab is not None:
+        if start is not None:
+            check_features(start, clean)
+            vocabulary = start.vocabulary()
+        elif config.data.vocab is not None:
             vocabulary = Vocabulary.load(config.data.vocab)
         else:
             vocabulary = Vocabulary.build([*clean.captions, *dev.captions], minimum=config.data.min_count)
-        standardize = Standardize.measure(clean) if config.data.standardize else None
-    train = clean if index is None else noise.apply(clean, index)
+        if start is not None:
+            standardize = start.standardize()
+        else:
+            standardize = Standardize.measure(clean) if config.data.standardize else None
+    train = _with_noise(clean, index)
     return TrainingData(
         train,
         dev,
@@ -178,8 +199,11 @@ def audited_pairs(run: Run, config: Config) -> Pairs:
     """The training pairs as the run saw them, with the truth where noise was injected."""
     clean = read_split(config, "train")
     check_training_pairs(run, clean, config.data.path)
-    index = run.noise()
-    return clean if index is None else noise.apply(clean, index)
+    return _with_noise(clean, run.noise())
+
+
+def _with_noise(pairs: Pairs, index: np.ndarray | None) -> Pairs:
+    return pairs if index is None else noise.apply(pairs, index)
 
 
 def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
@@ -223,6 +247,19 @@ def check_training_pairs(run: Run, pairs: Pairs, data: str) -> None:
         )
 
 
+def asked_config(**asked: Any) -> Config:
+    """The config of a new run; one that starts from another run has its matcher, unless it is asked for another.
+
+    `asked` are the arguments of `config.load`.
+    """
+    config = load(**asked)
+    if config.train.start is None:
+        return config
+    stored = stored_config(Run.open(config.train.start))
+    same = load(base={"matcher": to_dict(stored)["matcher"], "data.standardize": stored.data.standardize})
+    return load(over=same, **asked)
+
+
 def resumed_config(path: str | Path, **asked: Any) -> Config:
     """The config of a run to go on with; what is asked for besides may not change what comes out.
 
@@ -241,6 +278,11 @@ def stored_config(run: Run) -> Config:
 
 def refuse_changes(run: Run, config: Config) -> None:
     """Stop before a run is continued in another way than it was begun."""
+    if run.imported:
+        raise InputError(
+            f"{run.path}: imported from {run.imported}; there is no training to go on with. "
+            f"Train it further into a new folder: `crcl train DATA -o NEW --start {run.path}`"
+        )
     changed = differences(stored_config(run), config)
     lines = [
         f"{key}: the run has {was!r}, now asked for {now!r}"
@@ -269,7 +311,9 @@ def train(
         data = read_data(config, run)
     else:
         refuse_existing(path, overwrite=overwrite)
-        data = read_data(config)
+        origin = None if config.train.start is None else open_start(config, config.train.start)
+        data = read_data(config, start=origin)
+        start = None if origin is None else Learnt(origin.load_matcher(), _first_beliefs(config, origin, data, say))
         run = Run.create(
             path,
             config=to_dict(config),
@@ -278,6 +322,7 @@ def train(
             vocabulary=data.vocabulary,
             noise=data.noise,
             standardize=data.standardize,
+            start=start,
             overwrite=overwrite,
         )
     for line in _remarks(data, config):
@@ -285,6 +330,46 @@ def train(
     with run.locked():
         _fit(config, data, run, listeners)
     return run
+
+
+def open_start(config: Config, path: str) -> Run:
+    """The run to begin from, if its matcher is the one that is to be trained."""
+    run, stored, _ = open_scorer(path, device="cpu")  # weights that do not fit their config are noticed here
+    networks = NETWORKS.get(config.method, 1)
+    lines = [
+        f"{key}: the run has {was!r}, now asked for {now!r}"
+        for key, (was, now) in differences(stored, config).items()
+        if key.startswith("matcher.") or key == "data.standardize"
+    ]
+    if run.networks != networks:
+        fitting = ", ".join(methods_of(run.networks)) or "there is none"
+        lines.append(
+            f"method: the run has {run.networks} networks, {config.method} trains {networks}; "
+            f"methods that train {run.networks}: {fitting}"
+        )
+    if config.data.vocab is not None:
+        lines.append(f"data.vocab: the words are the run's, now asked for {config.data.vocab!r}; leave it out")
+    if lines:
+        raise InputError("\n".join([f"{run.path}: a training that starts from it keeps what it is, but", *lines]))
+    return run
+
+
+def _first_beliefs(config: Config, start: Run, data: TrainingData, say: Callable[[str], None]) -> np.ndarray | None:
+    """What the run to begin from believes of these very pairs; None: the training begins by believing in all."""
+    if config.method not in BELIEVING:
+        return None
+    if not start.has_beliefs:
+        say(f"{start.path} holds no beliefs: all pairs are believed in at first")
+        return None
+    same = start.fingerprint == data.fingerprint
+    judged = _with_noise(read_split(config, "train"), start.noise()) if same else None
+    if judged is None or (judged.image_index != data.train.image_index).any():
+        say(
+            f"the beliefs of {start.path} are about other pairs{', with other mismatches' if same else ''}: "
+            "all pairs are believed in at first"
+        )
+        return None
+    return start.load_ledger()
 
 
 def _remarks(data: TrainingData, config: Config) -> list[str]:
@@ -304,14 +389,19 @@ def _remarks(data: TrainingData, config: Config) -> list[str]:
 def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Listener]) -> None:
     device = choose_device(config.train.device)
     make_matcher = matcher_maker(config, data.sizes, word_weights=inverse_document_frequency(data), device=device)
-    make_learner = partial(
-        Learner,
-        make_matcher,
-        weight_decay=config.train.weight_decay,
-        clip=config.train.clip,
-        precision=config.train.precision,
-    )
-    method = METHODS[config.method](config, make_learner, len(data.train))
+    start = run.load_start()
+    begin = cycle(_beginnings(make_matcher, start, run.networks))
+
+    def make_learner() -> Learner:
+        return Learner(
+            next(begin),
+            weight_decay=config.train.weight_decay,
+            clip=config.train.clip,
+            precision=config.train.precision,
+        )
+
+    options = {} if start is None or start.beliefs is None else {"start": start.beliefs}
+    method = METHODS[config.method](config, make_learner, len(data.train), **options)
     batches = Batches(
         data.train.blind(),
         data.tokens,
@@ -340,6 +430,25 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
         save_minutes=config.train.save_minutes,
         listeners=listeners,
     )
+
+
+def _beginnings(
+    make_matcher: Callable[[], nn.Module], start: Learnt | None, networks: int
+) -> Iterator[Callable[[], nn.Module]]:
+    """For each network of a method, what makes it at the beginning of a piece: fresh, or with the start's weights."""
+
+    def with_weights(weights: dict[str, torch.Tensor]) -> nn.Module:
+        module = make_matcher()
+        module.load_state_dict(weights)
+        return module
+
+    for number in range(networks):
+        prefix = "" if networks == 1 else f"members.{number}."
+        if start is None:
+            yield make_matcher
+        else:
+            own = {name.removeprefix(prefix): w for name, w in start.weights.items() if name.startswith(prefix)}
+            yield partial(with_weights, own)
 
 
 def schedule(config: Config) -> Schedule:
@@ -371,7 +480,8 @@ def matcher_maker(
     if config.matcher.name in _FIXED_REGIONS:
         options |= {"regions": sizes["regions"], "similarity": config.matcher.similarity, "memory": config.train.memory}
     if config.matcher.name == "scan":
-        options |= {name: getattr(config.matcher, name) for name in ("direction", "pooling", "smooth", "sharp")}
+        options |= {"direction": config.matcher.direction, "pooling": config.matcher.pooling}
+        options |= {"smooth": config.matcher.smooth or None, "sharp": config.matcher.sharp or None}
     return lambda: MATCHERS[config.matcher.name](**options).to(device)
 
 
@@ -410,21 +520,26 @@ def restored_matcher(config: Config, sizes: dict[str, int], weights: dict[str, t
     return module
 
 
-def describe_noise(config: Config) -> str:
-    """Which mismatches were injected."""
+def describe_noise(config: Config, *, imported: bool = False) -> str:
+    """Which mismatches were injected; an imported run knows of none but those of its file."""
     noise = config.noise
+    if imported and noise.file is None:
+        return "not known"
     return noise.file or (f"{noise.rate:.0%} at {noise.level} level, seed {noise.seed}" if noise.rate else "none")
 
 
 def epochs_done(run: Run, config: Config) -> tuple[int, int]:
-    """How many epochs a run has behind it, and how many it was to have."""
-    return len(run.metrics()), sum(config.schedule_pieces())
+    """How many epochs a run has behind it, and how many it was to have; nothing is left to do in an imported one."""
+    planned = sum(config.schedule_pieces())
+    return planned if run.imported else len(run.metrics()), planned
 
 
 def conditions(run: Run, config: Config) -> str:
-    """What a number of this run must be told with: method, matcher, noise, seed."""
+    """What a number of this run must be told with: method, matcher, noise, and the seed or where it comes from."""
     name = f"{run.path}: {config.method} on {config.matcher.name}"
-    return f"{name}, seed {config.train.seed}, noise {describe_noise(config)}"
+    origin = f"imported from {run.imported}" if run.imported else f"seed {config.train.seed}"
+    start = f", started from {config.train.start}" if config.train.start else ""
+    return f"{name}, {origin}{start}, noise {describe_noise(config, imported=bool(run.imported))}"
 
 
 def choose_device(name: str) -> torch.device:

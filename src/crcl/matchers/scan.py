@@ -1,4 +1,4 @@
-"""SCAN: stacked cross attention between words and regions, t2i and i2t, pooled by LogSumExp or mean.
+"""SCAN: stacked cross attention between words and regions, t2i and i2t, pooled by LogSumExp, mean, maximum or sum.
 
 No context vector is ever formed: ⟨t, c⟩ is the attention-weighted sum of similarities that are there already, and ‖c‖²
 a quadratic form in the Gram matrix of what is attended to.
@@ -30,7 +30,7 @@ class SCAN(nn.Module):
         embedding: int = 1024,
         word: int = 300,
         direction: Literal["t2i", "i2t"] = "t2i",
-        pooling: Literal["lse", "mean"] = "lse",
+        pooling: Literal["lse", "mean", "max", "sum"] = "lse",
         smooth: float | None = None,
         sharp: float | None = None,
     ) -> None:
@@ -95,7 +95,10 @@ def regions_relevance(s: Tensor, v: Tensor, t: Tensor, real: Tensor, *, smooth: 
 
 
 def pool(relevance: Tensor, real: Tensor, how: str, sharp: float) -> Tensor:
-    """LogSumExp or mean over the last dimension, of real entries only. (images, captions)"""
-    if how == "mean":
-        return (relevance * real).sum(2) / real.sum(1)
+    """LogSumExp, mean, maximum or sum over the last dimension, of real entries only. (images, captions)"""
+    if how in ("mean", "sum"):
+        total = (relevance * real).sum(2)
+        return total / real.sum(1) if how == "mean" else total
+    if how == "max":
+        return relevance.masked_fill(~real, -torch.inf).amax(2)
     return (sharp * relevance).masked_fill(~real, -torch.inf).logsumexp(2) / sharp
