@@ -17,9 +17,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from crcl.errors import InputError, did_you_mean
 
 MatcherName = Literal["vse", "bow", "saf", "sgr", "scan"]
-MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary"]
+MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "ncr", "bicro"]
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
+DIVIDING = ("ncr", "bicro")
+"""Methods that divide the pairs into clean and noisy ones after a warm-up."""
 
 DEVICES = r"auto|cpu|mps|cuda(:\d+)?"
 
@@ -107,6 +109,8 @@ class LossConfig(Section):
     """Member of the complementary family (method complementary)."""
     q: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Exponent of the member gce."""
+    curve: Literal["exponential", "linear", "sine"] = "exponential"
+    """How the margin grows with a pair's label (methods ncr and bicro)."""
 
 
 class LedgerConfig(Section):
@@ -122,6 +126,19 @@ class LedgerConfig(Section):
     """Eq. 10-12 to the letter, as the authors' code does it, or no memory (the current probability)."""
     probability: Literal["train", "eval"] = "train"
     """Take matching probabilities from the training steps, or from a pass in eval mode after each epoch."""
+
+
+class DivisionConfig(Section):
+    """Division into clean and noisy pairs (methods ncr and bicro)."""
+
+    warmup: Count = 5
+    """First epochs, on all pairs alike; the decay of the learning rate does not count them."""
+    threshold: ShareBelowOne = 0.5
+    """A pair is clean if the mixture's posterior is above this."""
+    kept: Annotated[float, Field(gt=0, le=1)] = 0.3
+    """Share of each batch, that with the smallest losses, which the warm-up of bicro learns from."""
+    cut: ShareBelowOne = 0.5
+    """A label of bicro that is not above this becomes 0."""
 
 
 class TrainConfig(Section):
@@ -166,7 +183,7 @@ class Config(Section):
     """A whole training."""
 
     method: MethodName = "crcl"
-    """How the matcher is trained: crcl, or one plain loss for comparison."""
+    """How the matcher is trained: crcl, another robust method or one plain loss for comparison."""
     data: DataConfig = DataConfig()
     """Which pairs."""
     noise: NoiseConfig = NoiseConfig()
@@ -177,6 +194,8 @@ class Config(Section):
     """Parameters of the losses."""
     ledger: LedgerConfig = LedgerConfig()
     """Correction of the correspondences."""
+    division: DivisionConfig = DivisionConfig()
+    """Clean and noisy pairs."""
     train: TrainConfig = TrainConfig()
     """Schedule, optimizer and machine."""
 
@@ -200,6 +219,7 @@ SECTIONS: dict[str, type[Section]] = {
     "matcher": MatcherConfig,
     "loss": LossConfig,
     "ledger": LedgerConfig,
+    "division": DivisionConfig,
     "train": TrainConfig,
 }
 KEYS = {
@@ -386,6 +406,11 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
         raise InputError(
             f"ledger.freeze_epochs: {config.ledger.freeze_epochs} epochs of each piece are frozen, and no piece of "
             f"train.pieces {list(config.train.pieces)} is longer: no belief would ever change"
+        )
+    if config.method in DIVIDING and config.division.warmup >= config.train.pieces[-1]:
+        raise InputError(
+            f"division.warmup: the first {config.division.warmup} epochs divide nothing, and train.pieces "
+            f"{list(config.train.pieces)} ends with {config.train.pieces[-1]}: no pair would ever be called noisy"
         )
     if config.ledger.probability == "eval" and config.ledger.correction != "paper":
         raise InputError(

@@ -13,7 +13,7 @@ from torch import nn
 
 from crcl import losses
 from crcl.checkpoint import Run, refuse_existing
-from crcl.config import DEVICES, Config, differences, from_dict, load, to_dict
+from crcl.config import DEVICES, DIVIDING, Config, differences, from_dict, load, to_dict
 from crcl.data import noise
 from crcl.data.batches import Batches, Standardize
 from crcl.data.formats import read
@@ -23,7 +23,9 @@ from crcl.errors import InputError
 from crcl.ledger import Ledger
 from crcl.matchers import MATCHERS, Ensemble, Matcher
 from crcl.methods.base import Learner, Method
+from crcl.methods.bicro import BiCro
 from crcl.methods.crcl import CRCL
+from crcl.methods.ncr import NCR
 from crcl.methods.objectives import Objective
 from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
@@ -72,6 +74,32 @@ def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]], *, sum_fir
     return build
 
 
+def _ncr(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return NCR(
+        make_learner,
+        pairs,
+        epochs=config.train.pieces[-1],
+        warmup=config.division.warmup,
+        margin=config.loss.margin,
+        curve=config.loss.curve,
+        threshold=config.division.threshold,
+    )
+
+
+def _bicro(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return BiCro(
+        make_learner,
+        pairs,
+        epochs=config.train.pieces[-1],
+        warmup=config.division.warmup,
+        margin=config.loss.margin,
+        curve=config.loss.curve,
+        threshold=config.division.threshold,
+        kept=config.division.kept,
+        cut=config.division.cut,
+    )
+
+
 METHODS: dict[str, Builder] = {
     "crcl": _crcl,
     "triplet": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin, negatives="sum")),
@@ -80,10 +108,12 @@ METHODS: dict[str, Builder] = {
     "complementary": _objective(
         lambda c: partial(losses.contrastive_complementary, tau=c.loss.tau, kind=c.loss.kind, q=c.loss.q)
     ),
+    "ncr": _ncr,
+    "bicro": _bicro,
 }
 
 
-NETWORKS: dict[str, int] = {}
+NETWORKS: dict[str, int] = {"ncr": 2, "bicro": 2}
 """Methods that train several networks, and how many; evaluation takes the mean of their similarities."""
 
 
@@ -326,6 +356,7 @@ def schedule(config: Config) -> Schedule:
         learning_rate=config.train.lr,
         decay_after=config.train.lr_update,
         decay=config.train.lr_decay,
+        warmup=config.division.warmup if config.method in DIVIDING else 0,
     )
 
 
