@@ -106,13 +106,20 @@ def beta_posterior(losses: np.ndarray, *, steps: int = 10, edge: float = 1e-4) -
 
     Losses are stretched to [0, 1] and clipped by `edge`. The published code takes the first component, whichever its
     mean, and does not clip where it reads the posterior: the smallest loss of all can then become NaN, hence noisy.
+    There the upper component may also win back the smallest losses, where its density grows beyond all bounds; here a
+    loss below the lower component's mean is at least as clean as any between the two.
     """
     scaled = rescale(losses)
     if not scaled.any():
         return np.ones(len(scaled))
     scaled = scaled.clip(edge, 1 - edge)
     mixture = beta_mixture(scaled, steps=steps)
-    return mixture.posterior(scaled)[mixture.mean.argmin()]
+    lower = mixture.mean.argmin()
+    posterior = mixture.posterior(scaled)[lower]
+    downwards = np.argsort(-scaled, kind="stable")
+    below = downwards[scaled[downwards] < mixture.mean[lower]]
+    posterior[below] = np.maximum.accumulate(posterior[below])
+    return posterior
 
 
 def divide(posterior: np.ndarray, threshold: float = 0.5) -> np.ndarray:
