@@ -1,7 +1,7 @@
 """What the tests of the methods with two networks share."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,8 +58,8 @@ def mean_triplet(sims: Tensor, margin: float = 0.2) -> list[float]:
     return values
 
 
-def assert_goes_on_from_any_step(make: Callable[[], Method], batches: Batches, *, epochs: int) -> list[int]:
-    """Saved after any step and loaded into a new method, each epoch ends bit for bit as it does undisturbed.
+def assert_goes_on_from_any_step(make: Callable[[], Method], batches: Batches, *, epochs: Sequence[int]) -> list[int]:
+    """Saved after any step and loaded into a new method, each of these epochs ends bit for bit as it does undisturbed.
 
     Returns the steps of each epoch.
     """
@@ -67,7 +67,7 @@ def assert_goes_on_from_any_step(make: Callable[[], Method], batches: Batches, *
     torch.manual_seed(0)
     method.begin_piece(0)
     counts = []
-    for epoch in range(epochs):
+    for epoch in epochs:
         saved = []
         for _ in method.train_epoch(batches, clock(epoch)):
             buffer = io.BytesIO()
