@@ -289,3 +289,11 @@ def test_every_key_is_described_and_its_default_can_be_set() -> None:
     assert config.load(settings=[f"{row.key}={row.default}" for row in rows]) == config.load()
     leaves = sum(len(values) if isinstance(values, dict) else 1 for values in config.to_dict(config.load()).values())
     assert len(rows) == leaves
+
+
+@pytest.mark.parametrize("method", config.DIVIDING)
+def test_a_training_that_is_all_warm_up_is_refused(method: str) -> None:
+    (line,) = complaints(settings=[f"method={method}", "train.pieces=[9, 5]"])
+    assert line.startswith("division.warmup: the first 5 epochs divide nothing, and train.pieces [9, 5] ends with 5")
+    config.load(settings=[f"method={method}", "train.pieces=[6]"])
+    config.load(settings=["train.pieces=[9, 5]"])  # other methods have none

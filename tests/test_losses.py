@@ -327,6 +327,16 @@ def test_each_pairs_mean_hinge_agrees_with_the_published_implementation(recorded
     np.testing.assert_allclose(found, numbers["ncr_per_pair_loss"], rtol=1e-4, atol=1e-6)
 
 
+def test_of_a_batch_the_smallest_losses_are_kept_and_the_others_count_as_nothing() -> None:
+    values = torch.tensor([0.5, 0.1, 0.9, 0.1, 0.3, 0.7, 0.2], requires_grad=True)
+    assert losses.smallest(values, 0.3).tolist() == pytest.approx([0, 0.1, 0, 0.1, 0, 0, 0])  # int(0.3 * 7)
+    losses.smallest(values, 0.5).sum().backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [0, 1, 0, 1, 0, 0, 1]
+    assert losses.smallest(values, 0.01).count_nonzero() == 1
+    assert torch.equal(losses.smallest(values, 1.0), values)
+
+
 @pytest.mark.parametrize("shape", [(3,), (3, 4), (2, 3, 3)])
 @each_loss
 def test_similarities_that_are_not_square_are_refused(

@@ -65,6 +65,12 @@ def test_steps_of_another_phase_do_not_count_as_training() -> None:
     assert listener.loss == 2.0
 
 
+def test_the_steps_of_two_networks_count_twice() -> None:
+    listener = Terminal(SCHEDULE, Console(file=io.StringIO()), networks=2)
+    listener.began(clock(0, step=3), 4)
+    assert (listener.done, listener.total) == (8 + 3, 32)
+
+
 def test_a_resumed_epoch_begins_in_the_middle() -> None:
     listener, _ = shown(terminal=False)
     listener.began(clock(1, step=3), 4)

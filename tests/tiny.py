@@ -32,6 +32,7 @@ SMALL = [
     "train.device=cpu",
     "ledger.freeze_epochs=1",
     "decl.warmup=1",
+    "division.warmup=1",
 ]
 """Settings of a training that takes a fraction of a second."""
 

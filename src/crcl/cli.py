@@ -148,7 +148,7 @@ def train(
     chosen = recipe.resumed_config(run, **asked) if go_on else recipe.asked_config(**asked)
     if go_on:
         _say_if_finished(run, chosen)
-    listeners: list[Listener] = [Terminal(recipe.schedule(chosen), console=err)]
+    listeners: list[Listener] = [Terminal(recipe.schedule(chosen), err, networks=recipe.NETWORKS.get(chosen.method, 1))]
     if tensorboard:
         listeners.append(TensorBoard(run / "tensorboard"))
     recipe.train(chosen, run, resume=resume, overwrite=overwrite, listeners=listeners, say=_note)
@@ -382,7 +382,7 @@ def demo(
 
     def listen(name: str, chosen: config.Config) -> Terminal:
         err.print(f"training {name}")
-        return Terminal(recipe.schedule(chosen), console=err)
+        return Terminal(recipe.schedule(chosen), err, networks=recipe.NETWORKS.get(chosen.method, 1))
 
     outcomes = demonstration.demo(
         folder, images=images, seed=seed, settings=tuple(settings or ()), watch=_watch, listen=listen

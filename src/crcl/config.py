@@ -17,9 +17,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from crcl.errors import InputError, did_you_mean
 
 MatcherName = Literal["vse", "bow", "saf", "sgr", "scan"]
-MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "decl"]
+MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "decl", "ncr", "bicro"]
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
+DIVIDING = ("ncr", "bicro")
+"""Methods that divide the pairs into clean and noisy ones after a warm-up."""
 
 MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {}
 """Methods that do not go with every matcher: those that they go with, and the reason."""
@@ -120,6 +122,8 @@ class LossConfig(Section):
     """Method complementary: a member of RCL's family, or robust: L_r (Eq. 6) with the fixed q of loss.q."""
     q: Share = 0.2
     """Exponent q of gce (greater than 0 there) and of robust."""
+    curve: Literal["exponential", "linear", "sine"] = "exponential"
+    """How the margin grows with a pair's label (methods ncr and bicro)."""
 
 
 class LedgerConfig(Section):
@@ -154,6 +158,19 @@ class DeclConfig(Section):
     """Fewest hardest negatives in the hinge."""
     shrink: NotNegative = 0.025
     """Negatives that the hinge loses per step; small data take few steps and need more."""
+
+
+class DivisionConfig(Section):
+    """Division into clean and noisy pairs (methods ncr and bicro)."""
+
+    warmup: Count = 5
+    """First epochs, on all pairs alike; the decay of the learning rate does not count them."""
+    threshold: ShareBelowOne = 0.5
+    """A pair is clean if the mixture's posterior is above this."""
+    kept: Annotated[float, Field(gt=0, le=1)] = 0.3
+    """Share of each batch, that with the smallest losses, which the warm-up of bicro learns from."""
+    cut: ShareBelowOne = 0.5
+    """A label of bicro that is not above this becomes 0."""
 
 
 class TrainConfig(Section):
@@ -202,7 +219,7 @@ class Config(Section):
     """A whole training."""
 
     method: MethodName = "crcl"
-    """How the matcher is trained: crcl, decl, or one plain loss for comparison."""
+    """How the matcher is trained: crcl, another robust method or one plain loss for comparison."""
     data: DataConfig = DataConfig()
     """Which pairs."""
     noise: NoiseConfig = NoiseConfig()
@@ -215,6 +232,8 @@ class Config(Section):
     """Correction of the correspondences."""
     decl: DeclConfig = DeclConfig()
     """Evidence of method decl."""
+    division: DivisionConfig = DivisionConfig()
+    """Clean and noisy pairs."""
     train: TrainConfig = TrainConfig()
     """Schedule, optimizer and machine."""
 
@@ -239,6 +258,7 @@ SECTIONS: dict[str, type[Section]] = {
     "loss": LossConfig,
     "ledger": LedgerConfig,
     "decl": DeclConfig,
+    "division": DivisionConfig,
     "train": TrainConfig,
 }
 KEYS = {
@@ -425,6 +445,11 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
         raise InputError(
             f"ledger.freeze_epochs: {config.ledger.freeze_epochs} epochs of each piece are frozen, and no piece of "
             f"train.pieces {list(config.train.pieces)} is longer: no belief would ever change"
+        )
+    if config.method in DIVIDING and config.division.warmup >= config.train.pieces[-1]:
+        raise InputError(
+            f"division.warmup: the first {config.division.warmup} epochs divide nothing, and train.pieces "
+            f"{list(config.train.pieces)} ends with {config.train.pieces[-1]}: no pair would ever be called noisy"
         )
     if config.ledger.probability == "eval" and config.ledger.correction != "paper":
         raise InputError(

@@ -168,6 +168,16 @@ def _evidential_rows(found: Tensor, labels: Tensor, scale: float) -> Tensor:
     return error.sum(1) + scale * divergence
 
 
+def smallest(values: Tensor, share: float) -> Tensor:
+    """BiCro's warm-up: of a batch's losses that share is kept which is smallest, the others count as 0. (K,)
+
+    int(share K) are kept, one at least.
+    """
+    kept = torch.zeros_like(values, dtype=torch.bool)
+    kept[values.detach().argsort(stable=True)[: max(int(share * len(values)), 1)]] = True
+    return values.masked_fill(~kept, 0)
+
+
 def _complementary_rows(log_probs: Tensor, q: Tensor | float) -> Tensor:
     tangents = log_probs.exp().tan()
     return _without_diagonal(tangents).sum(1) / tangents.sum(1) ** q

@@ -64,10 +64,11 @@ class Work:
 
 
 class Terminal:
-    """Progress of a training on a console."""
+    """Progress of a training on a console; every network takes the steps of an epoch, some of them at least."""
 
-    def __init__(self, schedule: Schedule, console: Console | None = None) -> None:
+    def __init__(self, schedule: Schedule, console: Console | None = None, *, networks: int = 1) -> None:
         self.schedule = schedule
+        self.networks = networks
         self.console = console or Console(stderr=True)
         self.bar = Progress(
             SpinnerColumn(),
@@ -84,6 +85,7 @@ class Terminal:
         self.task = self.bar.add_task("starting", total=None, numbers="")
 
     def began(self, clock: Clock, steps: int) -> None:
+        steps *= self.networks
         self.total = sum(self.schedule.pieces) * steps
         self.done = self.first = clock.total_epoch * steps + min(clock.step, steps)
         pieces = self.schedule.pieces

@@ -14,7 +14,7 @@ from torch import nn
 
 from crcl import losses
 from crcl.checkpoint import Learnt, Run, refuse_existing
-from crcl.config import DEVICES, Config, differences, from_dict, load, to_dict
+from crcl.config import DEVICES, DIVIDING, Config, differences, from_dict, load, to_dict
 from crcl.data import noise
 from crcl.data.batches import Batches, Standardize
 from crcl.data.formats import read
@@ -24,8 +24,10 @@ from crcl.errors import InputError
 from crcl.ledger import Ledger
 from crcl.matchers import MATCHERS, Ensemble, Matcher
 from crcl.methods.base import Learner, Method
+from crcl.methods.bicro import BiCro
 from crcl.methods.crcl import CRCL
 from crcl.methods.decl import DECL
+from crcl.methods.ncr import NCR
 from crcl.methods.objectives import Objective
 from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
@@ -103,6 +105,32 @@ def _decl(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Me
     )
 
 
+def _ncr(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return NCR(
+        make_learner,
+        pairs,
+        epochs=config.train.pieces[-1],
+        warmup=config.division.warmup,
+        margin=config.loss.margin,
+        curve=config.loss.curve,
+        threshold=config.division.threshold,
+    )
+
+
+def _bicro(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return BiCro(
+        make_learner,
+        pairs,
+        epochs=config.train.pieces[-1],
+        warmup=config.division.warmup,
+        margin=config.loss.margin,
+        curve=config.loss.curve,
+        threshold=config.division.threshold,
+        kept=config.division.kept,
+        cut=config.division.cut,
+    )
+
+
 METHODS: dict[str, Builder] = {
     "crcl": _crcl,
     "triplet": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin, negatives="sum")),
@@ -110,10 +138,12 @@ METHODS: dict[str, Builder] = {
     "infonce": _objective(lambda c: partial(losses.info_nce, tau=c.loss.tau)),
     "complementary": _objective(_complementary),
     "decl": _decl,
+    "ncr": _ncr,
+    "bicro": _bicro,
 }
 
 
-NETWORKS: dict[str, int] = {}
+NETWORKS: dict[str, int] = {"ncr": 2, "bicro": 2}
 """Methods that train several networks, and how many; evaluation takes the mean of their similarities."""
 
 
@@ -458,6 +488,7 @@ def schedule(config: Config) -> Schedule:
         learning_rate=config.train.lr,
         decay_after=config.train.lr_update,
         decay=config.train.lr_decay,
+        warmup=config.division.warmup if config.method in DIVIDING else 0,
     )
 
 

@@ -32,7 +32,8 @@ class Bow(nn.Module):
         self.embed = nn.Embedding(vocabulary, word)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)  # small, so that a word is soon what it is learnt to be
         self.text_linear = nn.Linear(word, embedding)
-        self.register_buffer("word_weights", torch.ones(vocabulary) if word_weights is None else word_weights.float())
+        weights = torch.ones(vocabulary) if word_weights is None else word_weights.float().clone()
+        self.register_buffer("word_weights", weights)
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
         real = mask[..., None]

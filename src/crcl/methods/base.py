@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
@@ -140,21 +139,24 @@ class Learner:
         self.module = self.make_matcher()
         self.descent = Descent(self.module, **self.options)
 
-    def similarities(self, batch: Batch) -> Tensor:
-        """Every image of the batch with every text of it. (K, K)"""
-        return self._compare(batch, self.matcher.similarity)
-
-    def scores(self, batch: Batch) -> Tensor:
-        """The same before the sigmoid, where the matcher has one. (K, K)"""
-        return self._compare(batch, partial(raw_scores, self.matcher))
-
-    def _compare(self, batch: Batch, how: Callable[[Encoded, Encoded], Tensor]) -> Tensor:
+    def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
+        """The batch's images and its texts."""
         batch = batch.to(self.descent.device)
         with self.descent.autocast():
-            return how(
+            return (
                 self.matcher.encode_images(batch.regions, batch.region_mask),
                 self.matcher.encode_texts(batch.tokens, batch.lengths),
             )
+
+    def similarities(self, batch: Batch) -> Tensor:
+        """Every image of the batch with every text of it. (K, K)"""
+        with self.descent.autocast():
+            return self.matcher.similarity(*self.encode(batch))
+
+    def scores(self, batch: Batch) -> Tensor:
+        """The same before the sigmoid, where the matcher has one. (K, K)"""
+        with self.descent.autocast():
+            return raw_scores(self.matcher, *self.encode(batch))
 
     def state_dict(self) -> dict[str, Any]:
         return {"matcher": self.module.state_dict(), "descent": self.descent.state_dict()}
