@@ -85,6 +85,18 @@ def test_the_batch_size_changes_nothing(tiny: Tiny, matcher_class: type[VSE] | t
         np.testing.assert_allclose(replace(scorer, batch_size=batch_size).similarities(pairs), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("memory", [1e-9, 1e-6])
+def test_images_that_do_not_fit_into_memory_are_scored_part_by_part(tiny: Tiny, memory: float) -> None:
+    pairs = tiny(images=7)
+    whole = scorer_for(pairs, VSE)
+    tight = replace(whole, memory=memory, batch_size=2)
+    heard: list[tuple[int, int]] = []
+    sims = tight.similarities(pairs, progress=lambda done, total: heard.append((done, total)))
+    np.testing.assert_allclose(sims, whole.similarities(pairs), atol=1e-6)
+    assert heard == sorted(heard)
+    assert heard[-1] == (pairs.images + len(pairs),) * 2
+
+
 def test_known_tokens_need_not_be_made_again(tiny: Tiny) -> None:
     pairs = tiny()
     scorer = scorer_for(pairs)

@@ -48,6 +48,7 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Any key, e.g. loss.tau=0.03; `crcl info` lists all.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+Memory = Annotated[float | None, typer.Option(help="GiB for intermediate results; the run's train.memory, mostly 4.")]
 
 
 def main() -> None:
@@ -111,6 +112,7 @@ def train(
     start: Annotated[
         Path | None, typer.Option(help="Train this run further: begin from its matcher, words and beliefs.")
     ] = None,
+    memory: Annotated[float | None, typer.Option(help="GiB for intermediate results of saf and sgr.")] = None,
     settings: Settings = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, to the same end.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
@@ -136,6 +138,7 @@ def train(
         "train.seed": seed,
         "train.workers": workers,
         "train.device": device,
+        "train.memory": memory,
         "train.start": _text(start and start.absolute()),
     }
     asked: dict[str, Any] = {
@@ -209,6 +212,7 @@ def evaluate(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file of similarities.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Device = "auto",
+    memory: Memory = None,
 ) -> None:
     """Retrieval scores: R@1, R@5, R@10, median and mean rank in both directions, rSum.
 
@@ -220,7 +224,7 @@ def evaluate(
         if folds > 1:
             raise InputError("--save-sims writes all images with all captions, which folds do not compare; leave one")
         check_similarity_file(save_sims, overwrite=overwrite)
-    opened = [recipe.open_scorer(run, device=device) for run in runs]
+    opened = [recipe.open_scorer(run, device=device, memory=memory) for run in runs]
     for opened_run, stored, _ in opened:
         _warn_if_unfinished(opened_run, stored)
     pairs = _pairs(opened[0][1], split, data, features, ids)
@@ -261,6 +265,7 @@ def audit(
     features: Features = None,
     ids: Ids = None,
     device: Device = "auto",
+    memory: Memory = None,
 ) -> None:
     """Write what is believed of every training pair, worst first.
 
@@ -271,7 +276,7 @@ def audit(
     """
     output = output or run / "audit.csv"
     auditing.check_ending(output)
-    opened, stored, scorer = recipe.open_scorer(run, device=device)
+    opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
     _warn_if_unfinished(opened, stored)
     pairs = recipe.audited_pairs(opened, _located(stored, data, features, ids))
     with _watch("similarities") as progress:

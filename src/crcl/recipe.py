@@ -526,14 +526,25 @@ def inverse_document_frequency(data: TrainingData) -> torch.Tensor:
     return torch.from_numpy(weights)
 
 
-def open_scorer(path: str | Path, *, device: str = "auto") -> tuple[Run, Config, Scorer]:
-    """The trained matcher of a run folder, ready to score."""
+def open_scorer(path: str | Path, *, device: str = "auto", memory: float | None = None) -> tuple[Run, Config, Scorer]:
+    """The trained matcher of a run folder, ready to score; `memory` in GiB instead of what the run was trained with."""
     run = Run.open(path)
     config = stored_config(run)
+    if memory is not None:
+        config = from_dict(
+            to_dict(config) | {"train": to_dict(config)["train"] | {"memory": memory}}, source="--memory"
+        )
     vocabulary = run.vocabulary()
     matcher = restored_matcher(config, run.sizes, run.load_matcher(), f"{run.path}/matcher.safetensors")
     matcher.to(choose_device(device))
-    return run, config, Scorer(cast(Matcher, matcher), vocabulary, run.standardize(), config.data.max_words)
+    scorer = Scorer(
+        cast(Matcher, matcher),
+        vocabulary,
+        run.standardize(),
+        config.data.max_words,
+        memory=config.train.memory,
+    )
+    return run, config, scorer
 
 
 def restored_matcher(config: Config, sizes: dict[str, int], weights: dict[str, torch.Tensor], source: str) -> nn.Module:

@@ -45,6 +45,8 @@ class Scorer:
     standardize: Standardize | None = None
     max_words: int = 128
     batch_size: int = 128
+    memory: float = 4.0
+    """GiB that encoded images may take; what does not fit is scored part by part."""
 
     def tokens(self, pairs: Pairs) -> Tokens:
         """The captions in this matcher's words."""
@@ -65,22 +67,39 @@ class Scorer:
         """
         tokens = self.tokens(pairs) if tokens is None else tokens
         sims = np.empty((pairs.images, len(pairs)), dtype=np.float32) if out is None else out
-        total = pairs.images + len(pairs)
+        total, scored = pairs.images + len(pairs), 0
         with scoring(self.matcher) as device:
-            images = self._encode_images(pairs, np.arange(pairs.images), device, _part(progress, 0, total))
             order = _by_length(tokens.lengths, max(_AT_HAND // pairs.images, 1024))
-            for start in range(0, len(pairs), self.batch_size):
-                columns = order[start : start + self.batch_size]
-                block = self.matcher.similarity(images, self._encode_texts(tokens, columns, device)).float()
-                if not block.isfinite().all():
-                    raise TrainingError(
-                        f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown "
-                        "beyond all bounds; a smaller learning rate (train.lr) usually helps"
-                    )
-                sims[:, columns] = block.cpu().numpy()
-                if progress is not None:
-                    progress(pairs.images + min(start + self.batch_size, len(pairs)), total)
+            for rows, images in self._image_chunks(pairs, device, progress, total):
+                for start in range(0, len(pairs), self.batch_size):
+                    columns = order[start : start + self.batch_size]
+                    block = self.matcher.similarity(images, self._encode_texts(tokens, columns, device)).float()
+                    if not block.isfinite().all():
+                        raise TrainingError(
+                            f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown "
+                            "beyond all bounds; a smaller learning rate (train.lr) usually helps"
+                        )
+                    sims[rows, columns] = block.cpu().numpy()
+                    scored += block.numel()
+                    if progress is not None:
+                        progress(rows.stop + len(pairs) * scored // sims.size, total)
         return sims
+
+    def _image_chunks(
+        self, pairs: Pairs, device: torch.device, progress: Progress | None, total: int
+    ) -> Iterator[tuple[slice, Encoded]]:
+        """The encoded images, as many at a time as memory holds: mostly all. Texts are encoded again for each chunk."""
+        parts: list[Encoded] = []
+        first = 0
+        for start in range(0, pairs.images, self.batch_size):
+            end = min(start + self.batch_size, pairs.images)
+            parts.append(self._encode_images(pairs, np.arange(start, end), device))
+            if progress is not None and first == 0:
+                progress(end, total)
+            held = sum(part.nbytes for part in parts) + parts[-1].nbytes
+            if end == pairs.images or 2 * held > self.memory * 2**30:  # joining them takes as much again
+                yield slice(first, end), Encoded.join(parts)
+                parts, first = [], end
 
     def pair_similarities(self, pairs: Pairs, *, progress: Progress | None = None) -> np.ndarray:
         """Each caption with the image that it is shown with. (pairs,) float32"""

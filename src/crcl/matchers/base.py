@@ -22,6 +22,13 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.features)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        if self.members:
+            return sum(member.nbytes for member in self.members)
+        return sum(part.nbytes for part in (self.features, self.mask, self.whole) if part is not None)
+
     @classmethod
     def join(cls, parts: "Sequence[Encoded]") -> "Encoded":
         """Several batches of one shape, one after the other."""
