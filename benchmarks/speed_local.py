@@ -137,7 +137,7 @@ def evaluation(kind: str, pairs: Pairs, vocabulary: Vocabulary, rounds: int) -> 
         f"| ours | {min(ours):.1f} | {share / min(ours):.0%} |",
         f"| one caption at a time | {min(loop):.1f} | {share / min(loop):.0%} |",
         "",
-        f"Ratio {min(loop) / min(ours):.2f} (best of {rounds} each, in turns). Encoding is in the seconds, not in the share.",
+        f"Ratio {min(loop) / min(ours):.2f} (best of {rounds} each, in turns; the share leaves encoding out).",
     ]
 
 
