@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-ROWS = 4096
-"""(image, word) rows of a part; at the paper's sizes about 25 MiB of similarity vectors."""
+ROWS = 8192
+"""(image, word) rows of a part; at the paper's sizes about 8 MiB for each array of similarity vectors."""
 WORDS = 512
 """Words that meet an image in one product, at most."""
 
