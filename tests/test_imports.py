@@ -14,13 +14,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("demo", "info", "progress", "recipe", "train", "audit", "plots"),
     ("methods", "score", "checkpoint"),
-    ("matchers", "ledger", "losses", "metrics", "theory", "features"),
+    ("matchers", "ledger", "losses", "division", "metrics", "theory", "features"),
     ("data", "config"),
     ("errors",),
 )
 """From top to bottom. A module imports from its own layer and from those below."""
 LAYER = {name: depth for depth, names in enumerate(LAYERS) for name in names}
-ALONE = ("losses", "metrics", "theory", "errors", "plots")
+ALONE = ("losses", "division", "metrics", "theory", "errors", "plots")
 """Plain functions that serve without the rest of the package."""
 
 
