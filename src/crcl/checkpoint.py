@@ -3,6 +3,7 @@
     config.json           what was asked for, the sizes that the data gave, and what the pairs are known by
     vocab.json            the words, in the field's layout
     noise.npy             the injected mismatches, in the field's layout (where noise was injected)
+    trusted.npy           rows of training pairs known to match (where a file of them was given)
     standardize.npz       the features' mean and deviation (where asked for)
     matcher.safetensors   the best matcher of the newest piece, by dev rSum
     ledger.npz            the belief in each pair, as the last epoch used it
@@ -62,6 +63,7 @@ class Run:
         fingerprint: str = "",
         vocabulary: Vocabulary,
         noise: np.ndarray | None = None,
+        trusted: np.ndarray | None = None,
         standardize: Standardize | None = None,
         overwrite: bool = False,
     ) -> "Run":
@@ -74,6 +76,8 @@ class Run:
             write_json(fresh / "vocab.json", vocabulary.to_json())
             if noise is not None:
                 write_array(fresh / "noise.npy", noise)
+            if trusted is not None:
+                write_array(fresh / "trusted.npy", trusted)
             if standardize is not None:
                 write_arrays(
                     fresh / "standardize.npz", mean=standardize.mean, deviation=np.array(standardize.deviation)
@@ -150,6 +154,15 @@ class Run:
     def noise(self) -> np.ndarray | None:
         path = self.path / "noise.npy"
         return _read_npy(path) if path.is_file() else None
+
+    def trusted(self) -> np.ndarray | None:
+        path = self.path / "trusted.npy"
+        if not path.is_file():
+            return None
+        rows = _read_npy(path)
+        if rows.dtype != np.int64 or rows.ndim != 1 or not np.isin(rows, np.arange(self.sizes["pairs"])).all():
+            raise InputError(f"{path}: damaged (not rows of {self.sizes['pairs']} pairs); train again with --overwrite")
+        return rows
 
     def standardize(self) -> Standardize | None:
         path = self.path / "standardize.npz"

@@ -17,9 +17,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from crcl.errors import InputError, did_you_mean
 
 MatcherName = Literal["vse", "bow", "saf", "sgr", "scan"]
-MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary"]
+MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "mscn"]
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
+
+MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {
+    "mscn": (("vse", "bow", "saf", "sgr"), "its meta-network reads one vector per image and text, and that has none"),
+}
+"""Methods that do not go with every matcher: those that they go with, and the reason."""
 
 DEVICES = r"auto|cpu|mps|cuda(:\d+)?"
 
@@ -124,6 +129,21 @@ class LedgerConfig(Section):
     """Take matching probabilities from the training steps, or from a pass in eval mode after each epoch."""
 
 
+class MscnConfig(Section):
+    """Meta-network, and the pairs known to match that it learns from (method mscn)."""
+
+    warmup: Annotated[int, Field(ge=0)] = 5
+    """First epochs, in which every pair counts as matched."""
+    hidden: Count = 64
+    """Hidden units of the meta-network."""
+    meta_lr: Positive = 1.7e-5
+    """Learning rate of the meta-network after the warm-up."""
+    trusted: OptionalText = None
+    """Row numbers (.npy) of training pairs known to match, before any noise; empty: pairs of the dev split."""
+    trusted_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the dev pairs that the meta-network learns from where no file of rows is given."""
+
+
 class TrainConfig(Section):
     """Schedule, optimizer and machine."""
 
@@ -177,6 +197,8 @@ class Config(Section):
     """Parameters of the losses."""
     ledger: LedgerConfig = LedgerConfig()
     """Correction of the correspondences."""
+    mscn: MscnConfig = MscnConfig()
+    """Meta-network of method mscn."""
     train: TrainConfig = TrainConfig()
     """Schedule, optimizer and machine."""
 
@@ -200,6 +222,7 @@ SECTIONS: dict[str, type[Section]] = {
     "matcher": MatcherConfig,
     "loss": LossConfig,
     "ledger": LedgerConfig,
+    "mscn": MscnConfig,
     "train": TrainConfig,
 }
 KEYS = {
@@ -391,6 +414,17 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
         raise InputError(
             f"ledger.probability=eval goes with ledger.correction=paper only: {config.ledger.correction} takes the "
             "probability of the current step"
+        )
+    if config.method == "mscn" and config.mscn.warmup >= config.train.pieces[-1]:
+        raise InputError(
+            f"mscn.warmup: {config.mscn.warmup} epochs count every pair as matched, and train.pieces "
+            f"{list(config.train.pieces)} ends with {config.train.pieces[-1]}: no pair would ever be judged"
+        )
+    matchers, reason = MATCHERS_OF.get(config.method, (MATCHER_NAMES, ""))
+    if config.matcher.name not in matchers:
+        raise InputError(
+            f"method {config.method} does not go with matcher {config.matcher.name}: {reason}; "
+            f"it goes with {', '.join(matchers)}"
         )
     return config
 

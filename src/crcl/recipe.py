@@ -1,5 +1,6 @@
 """From a config to a training, and from a run folder back to a matcher: the one place that knows both."""
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from crcl import losses
 from crcl.checkpoint import Run, refuse_existing
 from crcl.config import DEVICES, Config, differences, from_dict, load, to_dict
 from crcl.data import noise
-from crcl.data.batches import Batches, Standardize
+from crcl.data.batches import Batches, Standardize, Trusted
+from crcl.data.files import open_array
 from crcl.data.formats import read
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Tokens, Vocabulary
@@ -24,17 +26,19 @@ from crcl.ledger import Ledger
 from crcl.matchers import MATCHERS, Ensemble, Matcher
 from crcl.methods.base import Learner, Method
 from crcl.methods.crcl import CRCL
+from crcl.methods.mscn import MSCN
 from crcl.methods.objectives import Objective
 from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
 from crcl.train import Listener, Schedule, fit
 
-FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise.file"} | {
+FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise.file", "mscn.trusted"} | {
     f"train.{key}" for key in ("device", "workers", "save_minutes")
 }
 """Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
 
 _FIXED_REGIONS = ("saf", "sgr")
+_TRUSTED = 0x7205  # sets the random numbers of the trusted pairs apart from others of the same seed
 
 Builder = Callable[[Config, Callable[[], Learner], int], Method]
 """From a config, a function that makes a learner (a method of two networks calls it twice) and the number of pairs."""
@@ -72,6 +76,16 @@ def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]], *, sum_fir
     return build
 
 
+def _mscn(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return MSCN(
+        (make_learner(), make_learner()),
+        pairs,
+        margin=config.loss.margin,
+        warmup=config.mscn.warmup,
+        meta_learning_rate=config.mscn.meta_lr,
+    )
+
+
 METHODS: dict[str, Builder] = {
     "crcl": _crcl,
     "triplet": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin, negatives="sum")),
@@ -80,10 +94,11 @@ METHODS: dict[str, Builder] = {
     "complementary": _objective(
         lambda c: partial(losses.contrastive_complementary, tau=c.loss.tau, kind=c.loss.kind, q=c.loss.q)
     ),
+    "mscn": _mscn,
 }
 
 
-NETWORKS: dict[str, int] = {}
+NETWORKS: dict[str, int] = {"mscn": 2}
 """Methods that train several networks, and how many; evaluation takes the mean of their similarities."""
 
 
@@ -92,14 +107,21 @@ class TrainingData:
     """What a training reads: noisy train pairs with their truth (for measuring), dev pairs, words, features' scale."""
 
     train: Pairs
+    clean: Pairs
+    """The training pairs as they were read, before any noise: for what is known of them, never for training."""
     dev: Pairs
     vocabulary: Vocabulary
     tokens: Tokens
     dev_tokens: Tokens
     noise: np.ndarray | None
     standardize: Standardize | None
-    fingerprint: str
-    """Of the training pairs as they were read, before any noise."""
+    trusted: np.ndarray | None
+    """Rows of the training pairs that are known to match, where the user names some."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the training pairs as they were read, before any noise."""
+        return self.clean.fingerprint()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -126,8 +148,9 @@ def read_data(config: Config, run: Run | None = None) -> TrainingData:
     if run is not None:
         check_training_pairs(run, clean, config.data.path)
         index, vocabulary, standardize = run.noise(), run.vocabulary(), run.standardize()
+        trusted = run.trusted()
     else:
-        index = _noise_index(config, clean)
+        index, trusted = _noise_index(config, clean), _trusted_rows(config, clean)
         if config.data.vocab is not None:
             vocabulary = Vocabulary.load(config.data.vocab)
         else:
@@ -136,13 +159,14 @@ def read_data(config: Config, run: Run | None = None) -> TrainingData:
     train = clean if index is None else noise.apply(clean, index)
     return TrainingData(
         train,
+        clean,
         dev,
         vocabulary,
         vocabulary.encode(train.captions, max_words=config.data.max_words),
         vocabulary.encode(dev.captions, max_words=config.data.max_words),
         index,
         standardize,
-        clean.fingerprint(),
+        trusted,
     )
 
 
@@ -167,6 +191,22 @@ def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
             pairs.image_index, config.noise.rate, config.noise.seed, level=config.noise.level, images=pairs.images
         )
     return None
+
+
+def _trusted_rows(config: Config, pairs: Pairs) -> np.ndarray | None:
+    """The user's rows of pairs known to match, checked."""
+    path = config.mscn.trusted
+    if config.method != "mscn" or path is None:
+        return None
+    rows = open_array(Path(path), purpose="row numbers of training pairs known to match")
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
+        raise InputError(
+            f"{path}: {rows.dtype} of shape {rows.shape}, expected row numbers, whole and in one dimension"
+        )
+    rows = np.unique(rows.astype(np.int64))
+    if rows[0] < 0 or rows[-1] >= len(pairs):
+        raise InputError(f"{path}: rows {rows[0]} to {rows[-1]}, but the training pairs are 0 to {len(pairs) - 1}")
+    return rows
 
 
 def check_features(run: Run, pairs: Pairs) -> None:
@@ -254,6 +294,7 @@ def train(
             fingerprint=data.fingerprint,
             vocabulary=data.vocabulary,
             noise=data.noise,
+            trusted=data.trusted,
             standardize=data.standardize,
             overwrite=overwrite,
         )
@@ -289,9 +330,8 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
         precision=config.train.precision,
     )
     method = METHODS[config.method](config, make_learner, len(data.train))
-    batches = Batches(
-        data.train.blind(),
-        data.tokens,
+    make_batches = partial(
+        Batches,
         vocabulary=len(data.vocabulary),
         mask_token=data.vocabulary.mask,
         batch_size=config.train.batch_size,
@@ -302,6 +342,8 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
         workers=config.train.workers,
         pin_memory=device.type == "cuda",
     )
+    trusted = _trusted(config, data, make_batches) if config.method == "mscn" else None
+    batches = make_batches(data.train.blind(), data.tokens, trusted=trusted)
 
     def validate(matcher: Matcher) -> Retrieval:
         scorer = Scorer(matcher, data.vocabulary, data.standardize)
@@ -317,6 +359,26 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
         save_minutes=config.train.save_minutes,
         listeners=listeners,
     )
+
+
+def _trusted(config: Config, data: TrainingData, make_batches: Callable[..., Batches]) -> Trusted:
+    """Pairs known to match: rows of the training pairs that the user names, or else some of the dev split.
+
+    As in MSCN's experiments on COCO, no pair that shows an image of trusted training rows is trained on.
+    """
+    if data.train.images < 2:
+        raise InputError(f"{config.data.path}: all training pairs show one image; mscn needs wrong images too")
+    if data.trusted is None:
+        rng = np.random.default_rng([_TRUSTED, config.train.seed])
+        count = math.ceil(config.mscn.trusted_share * len(data.dev))
+        rows = np.sort(rng.permutation(len(data.dev))[:count])
+        return Trusted(make_batches(data.dev.blind(), data.dev_tokens), rows, np.empty(0, dtype=np.int64))
+    clean = data.clean.blind()
+    shown = np.isin(data.train.image_index, clean.image_index[data.trusted])
+    shown[data.trusted] = True
+    if len(shown) - shown.sum() < 2:
+        raise InputError(f"{config.mscn.trusted}: no pairs are left to train on without those of the trusted images")
+    return Trusted(make_batches(clean, data.tokens), data.trusted, np.flatnonzero(shown))
 
 
 def schedule(config: Config) -> Schedule:
@@ -347,6 +409,8 @@ def matcher_maker(
         options["word_weights"] = word_weights
     if config.matcher.name in _FIXED_REGIONS:
         options |= {"regions": sizes["regions"], "similarity": config.matcher.similarity}
+    if config.method == "mscn":
+        options["meta"] = config.mscn.hidden
     return lambda: MATCHERS[config.matcher.name](**options).to(device)
 
 

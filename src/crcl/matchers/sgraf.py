@@ -11,11 +11,12 @@ from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import leaky_relu
 from torch.utils.checkpoint import checkpoint
 
 from crcl.matchers.base import Encoded, l2
-from crcl.matchers.encoders import xavier_linear
+from crcl.matchers.encoders import MetaNetwork, xavier_linear
 from crcl.matchers.recurrent import averaged_directions
 
 _SMOOTH = 9.0
@@ -25,7 +26,8 @@ _EPS = 1e-8
 class _SGRAF(nn.Module):
     """What SAF and SGR share: all but the last layers. Parameters are named as in the authors' checkpoints.
 
-    The number of regions is fixed: a BatchNorm of the published network has one channel per region slot.
+    The number of regions is fixed: a BatchNorm of the published network has one channel per region slot. With `meta`
+    hidden units the last layer is MSCN's meta-network.
     """
 
     dropped_regions = "blanked"
@@ -42,13 +44,14 @@ class _SGRAF(nn.Module):
         similarity: int = 256,
         dropout: float = 0.4,
         tile_rows: int = 2048,
+        meta: int = 0,
     ) -> None:
         super().__init__()
         self.regions = regions
         self.tile_rows = tile_rows
         self.img = nn.ModuleDict({"fc": xavier_linear(features, embedding)})
         self.txt = _Words(vocabulary=vocabulary, word=word, embedding=embedding, dropout=dropout)
-        self.sim = _Similarity(regions, embedding, similarity, self.reasoning, dropout)
+        self.sim = _Similarity(regions, embedding, similarity, self.reasoning, dropout, meta)
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
         if regions.shape[1] != self.regions:
@@ -93,9 +96,15 @@ class _SGRAF(nn.Module):
         self, v: Tensor, gram: Tensor, v_whole: Tensor, t: Tensor, mask: Tensor, t_whole: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Scores of all images with a few captions `(images, captions)`, and SAF's moments of each caption."""
-        if torch.is_grad_enabled():
-            return checkpoint(self.sim, v, gram, v_whole, t, mask, t_whole, use_reentrant=False)
-        return self.sim(v, gram, v_whole, t, mask, t_whole)
+        if not torch.is_grad_enabled():
+            return self.sim(v, gram, v_whole, t, mask, t_whole)
+        # the weights of now: what is computed again in the backward pass must be the same, also of a virtual step
+        weights: dict[str, Tensor] = dict(self.sim.named_parameters())
+
+        def score(*parts: Tensor) -> tuple[Tensor, Tensor]:
+            return functional_call(self.sim, weights, parts)
+
+        return checkpoint(score, v, gram, v_whole, t, mask, t_whole, use_reentrant=False)
 
 
 class SAF(_SGRAF):
@@ -160,13 +169,13 @@ class _TextSA(nn.Module):
 
 
 class _Similarity(nn.Module):
-    def __init__(self, regions: int, embedding: int, size: int, reasoning: str, dropout: float) -> None:
+    def __init__(self, regions: int, embedding: int, size: int, reasoning: str, dropout: float, meta: int) -> None:
         super().__init__()
         self.v_global_w = _VisualSA(regions, embedding, dropout)
         self.t_global_w = _TextSA(embedding, dropout)
         self.sim_tranloc_w = xavier_linear(embedding, size)
         self.sim_tranglo_w = xavier_linear(embedding, size)
-        self.sim_eval_w = xavier_linear(size, 1)
+        self.sim_eval_w = MetaNetwork(size, meta) if meta else xavier_linear(size, 1)
         self.SAF_module = _Filtration(size) if reasoning == "saf" else None
         self.SGR_module = nn.ModuleList([_Reasoning(size) for _ in range(3)] if reasoning == "sgr" else [])
 
