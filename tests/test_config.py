@@ -153,7 +153,7 @@ def test_a_key_near_nothing_is_called_unknown_without_a_guess() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("method=crlc", "must be one of crcl, triplet, triplet-hardest, infonce, complementary, got 'crlc'"),
+        ("method=crlc", f"must be one of {', '.join(config.METHOD_NAMES)}, got 'crlc' (did you mean 'crcl'?)"),
         ("noise.level=7", "must be one of caption, image, got '7'"),
         ("noise.rate=-0.1", "must be at least 0, got -0.1"),
         ("noise.seed=-1", "must be at least 0, got -1"),

@@ -22,7 +22,7 @@ MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
 
 MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {
-    "mscn": (("vse", "bow", "saf", "sgr"), "its meta-network reads one vector per image and text, and that has none"),
+    "mscn": (("vse", "bow", "saf", "sgr"), "its meta-network reads a similarity vector, which that one does not make"),
 }
 """Methods that do not go with every matcher: those that they go with, and the reason."""
 

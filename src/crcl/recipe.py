@@ -124,6 +124,14 @@ class TrainingData:
         return self.clean.fingerprint()
 
     @property
+    def held_out(self) -> np.ndarray:
+        """Rows of trusted training pairs and, as in MSCN's experiments on COCO, of all pairs that show their images."""
+        if self.trusted is None:
+            return np.empty(0, dtype=np.int64)
+        shown = np.isin(self.train.image_index, self.clean.image_index[self.trusted])
+        return np.union1d(np.flatnonzero(shown), self.trusted)
+
+    @property
     def sizes(self) -> dict[str, int]:
         _, regions, features = self.train.features.shape
         return {
@@ -157,7 +165,7 @@ def read_data(config: Config, run: Run | None = None) -> TrainingData:
             vocabulary = Vocabulary.build([*clean.captions, *dev.captions], minimum=config.data.min_count)
         standardize = Standardize.measure(clean) if config.data.standardize else None
     train = clean if index is None else noise.apply(clean, index)
-    return TrainingData(
+    data = TrainingData(
         train,
         clean,
         dev,
@@ -168,6 +176,9 @@ def read_data(config: Config, run: Run | None = None) -> TrainingData:
         standardize,
         trusted,
     )
+    if config.method == "mscn":
+        _check_meta_data(config, data)
+    return data
 
 
 def read_split(config: Config, split: str) -> Pairs:
@@ -199,7 +210,7 @@ def _trusted_rows(config: Config, pairs: Pairs) -> np.ndarray | None:
     if config.method != "mscn" or path is None:
         return None
     rows = open_array(Path(path), purpose="row numbers of training pairs known to match")
-    if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
         raise InputError(
             f"{path}: {rows.dtype} of shape {rows.shape}, expected row numbers, whole and in one dimension"
         )
@@ -207,6 +218,13 @@ def _trusted_rows(config: Config, pairs: Pairs) -> np.ndarray | None:
     if rows[0] < 0 or rows[-1] >= len(pairs):
         raise InputError(f"{path}: rows {rows[0]} to {rows[-1]}, but the training pairs are 0 to {len(pairs) - 1}")
     return rows
+
+
+def _check_meta_data(config: Config, data: TrainingData) -> None:
+    if data.train.images < 2:
+        raise InputError(f"{config.data.path}: all training pairs show one image; mscn needs wrong images too")
+    if len(data.train) - len(data.held_out) < 2:
+        raise InputError(f"{config.mscn.trusted}: no pairs are left to train on without those of the trusted images")
 
 
 def check_features(run: Run, pairs: Pairs) -> None:
@@ -362,23 +380,13 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
 
 
 def _trusted(config: Config, data: TrainingData, make_batches: Callable[..., Batches]) -> Trusted:
-    """Pairs known to match: rows of the training pairs that the user names, or else some of the dev split.
-
-    As in MSCN's experiments on COCO, no pair that shows an image of trusted training rows is trained on.
-    """
-    if data.train.images < 2:
-        raise InputError(f"{config.data.path}: all training pairs show one image; mscn needs wrong images too")
-    if data.trusted is None:
-        rng = np.random.default_rng([_TRUSTED, config.train.seed])
-        count = math.ceil(config.mscn.trusted_share * len(data.dev))
-        rows = np.sort(rng.permutation(len(data.dev))[:count])
-        return Trusted(make_batches(data.dev.blind(), data.dev_tokens), rows, np.empty(0, dtype=np.int64))
-    clean = data.clean.blind()
-    shown = np.isin(data.train.image_index, clean.image_index[data.trusted])
-    shown[data.trusted] = True
-    if len(shown) - shown.sum() < 2:
-        raise InputError(f"{config.mscn.trusted}: no pairs are left to train on without those of the trusted images")
-    return Trusted(make_batches(clean, data.tokens), data.trusted, np.flatnonzero(shown))
+    """Pairs known to match: rows of the training pairs that the user names, or else some of the dev split."""
+    if data.trusted is not None:
+        return Trusted(make_batches(data.clean.blind(), data.tokens), data.trusted, data.held_out)
+    rng = np.random.default_rng([_TRUSTED, config.train.seed])
+    count = math.ceil(config.mscn.trusted_share * len(data.dev))
+    rows = np.sort(rng.permutation(len(data.dev))[:count])
+    return Trusted(make_batches(data.dev.blind(), data.dev_tokens), rows, data.held_out)
 
 
 def schedule(config: Config) -> Schedule:
