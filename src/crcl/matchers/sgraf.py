@@ -72,12 +72,15 @@ class _SGRAF(nn.Module):
         mask, v_whole, t_whole = cast(Tensor, texts.mask), cast(Tensor, images.whole), cast(Tensor, texts.whole)
         lengths, order = mask.sum(1).sort(descending=True, stable=True)
         gram = images.features @ images.features.mT  # (images, R, R)
+        # weights put in by `functional_call`: gone when the backward pass computes a tile again
+        now: dict[str, Tensor] = dict(self.sim.named_parameters())
+        virtual = {name: weight for name, weight in now.items() if not isinstance(weight, nn.Parameter)}
         columns, moments = [], []
         for block in self._captions(lengths.tolist(), len(images)):
             chosen = order[block]
             longest = int(lengths[block.start])
             parts = (texts.features[chosen, :longest], mask[chosen, :longest], t_whole[chosen])
-            scores, moment = self._tile(images.features, gram, v_whole, *parts)
+            scores, moment = self._tile(virtual, images.features, gram, v_whole, *parts)
             columns.append(scores)
             moments.append(moment)
         if self.training and self.sim.SAF_module is not None:
@@ -92,19 +95,13 @@ class _SGRAF(nn.Module):
             yield slice(start, start + size)
             start += size
 
-    def _tile(
-        self, v: Tensor, gram: Tensor, v_whole: Tensor, t: Tensor, mask: Tensor, t_whole: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _tile(self, virtual: dict[str, Tensor], *parts: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of all images with a few captions `(images, captions)`, and SAF's moments of each caption."""
         if not torch.is_grad_enabled():
-            return self.sim(v, gram, v_whole, t, mask, t_whole)
-        # the weights of now: what is computed again in the backward pass must be the same, also of a virtual step
-        weights: dict[str, Tensor] = dict(self.sim.named_parameters())
-
-        def score(*parts: Tensor) -> tuple[Tensor, Tensor]:
-            return functional_call(self.sim, weights, parts)
-
-        return checkpoint(score, v, gram, v_whole, t, mask, t_whole, use_reentrant=False)
+            return self.sim(*parts)
+        if virtual:
+            return checkpoint(functional_call, self.sim, virtual, parts, use_reentrant=False)
+        return checkpoint(self.sim, *parts, use_reentrant=False)
 
 
 class SAF(_SGRAF):

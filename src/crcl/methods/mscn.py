@@ -74,6 +74,7 @@ class MSCN:
         for learner in self.learners:
             learner.renew()
         self._renew_descents()
+        self.similarity[:], self.kept[:] = 1, True
 
     def _renew_descents(self) -> None:
         """Optimizers without a memory; those of the meta-networks do not clip."""
