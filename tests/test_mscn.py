@@ -451,18 +451,19 @@ def test_what_does_not_go_with_mscn_is_refused(setting: str, message: str) -> No
 @pytest.mark.slow
 def test_on_scenes_with_40_percent_mismatches_it_beats_plain_hardest_triplets(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    demo._draw_scenes(data, 120, 0, None)
-    small = ["matcher.embedding=32", "train.pieces=[10]", "train.batch_size=64", "train.lr=0.002"]
-    mscn = ["mscn.warmup=5", "mscn.hidden=32"]
+    demo._draw_scenes(data, 200, 0, None)
+    small = ["matcher.embedding=64", "train.pieces=[10]", "mscn.warmup=4", "train.device=cpu"]
     rsum, auroc = {}, {}
     for method in ("triplet-hardest", "mscn"):
         base = {"method": method, "data.path": str(data), "noise.rate": 0.4}
-        config = load(preset="demo", base=base, settings=[*small, *mscn])
+        config = load(preset="demo", base=base, settings=small)
         run = recipe.train(config, tmp_path / method)
         _, _, scorer = recipe.open_scorer(run.path)
         pairs = recipe.audited_pairs(run, config)
         found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
         assert found is not None
         rsum[method], auroc[method] = evaluate([scorer], recipe.read_split(config, "test")).rsum, found.auroc
-    assert rsum["mscn"] > rsum["triplet-hardest"] + 30
-    assert auroc["mscn"] > 0.7
+    assert rsum["mscn"] > rsum["triplet-hardest"] + 20
+    assert auroc["mscn"] > auroc["triplet-hardest"]
+    scores = [record["dev"]["rsum"] for record in Run.open(tmp_path / "mscn").metrics()]
+    assert max(scores[4:]) > max(scores[:4]) + 20  # it is not the warm-up that did it

@@ -137,7 +137,7 @@ class MscnConfig(Section):
     hidden: Count = 64
     """Hidden units of the meta-network."""
     meta_lr: Positive = 1.7e-5
-    """Learning rate of the meta-network after the warm-up."""
+    """Learning rate of the meta-network after the warm-up; small data take few steps and may need a larger one."""
     trusted: OptionalText = None
     """Row numbers (.npy) of training pairs known to match, before any noise; empty: pairs of the dev split."""
     trusted_share: Annotated[float, Field(gt=0, le=1)] = 0.5

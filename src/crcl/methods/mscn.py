@@ -12,7 +12,9 @@ Where the published code differs from the paper's intent, which is followed here
 - It trains on batches of 128 in the warm-up and of 64 afterwards; here `batch_size` holds for both. Steps of W and Θ
   descend the mean loss of a batch by AdamW, as in all methods here. The virtual step is a plain one, which the loss's
   scale matters to: there the losses are summed, as published.
-- The mixture's component of the matched pairs is the one of the larger mean, not the one that was started as such.
+
+The meta data's positives may come from the dev split, as published for Flickr30K; dev also chooses the best epoch. The
+meta-network's learning rate does not decay. The mixture's matched component is the one of the larger mean.
 """
 
 from collections.abc import Callable, Iterator
