@@ -1,6 +1,6 @@
-"""Training and evaluation speed of VSE∞ at the paper's sizes, beside a straightforward implementation.
+"""Training and evaluation speed at the paper's sizes, beside straightforward implementations.
 
-    python benchmarks/speed.py [--out docs/results/speed.md]
+    python benchmarks/speed.py [--matchers vse saf sgr] [--growth] [--out FILE]
 
 Both run in turns in one process, so that a ratio is fair whatever else the machine does; peak memory is taken in one
 fresh process each. A share is the floating-point operations that cannot be avoided, divided by the seconds, divided by
@@ -8,17 +8,28 @@ the rate of a 2048-square matrix product measured in the same run.
 """
 
 import argparse
-import resource
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import speed_local
 import torch
+from common import (
+    PER_IMAGE,
+    WORD,
+    D,
+    F,
+    K,
+    R,
+    V,
+    gemm_rate,
+    in_its_own_process,
+    make_batches,
+    peak_memory,
+    synthetic,
+    timed,
+)
 from plain_vse import PlainVSE, plain_batch, plain_recall
 
 from crcl.data.batches import Batch, Batches
@@ -30,50 +41,44 @@ from crcl.methods.base import Learner
 from crcl.metrics import retrieval
 from crcl.score import Scorer
 
-K, R, F, D, WORD, V = 128, 36, 2048, 1024, 300, 8482
-PER_IMAGE = 5
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--matchers", nargs="+", default=["vse", "saf", "sgr"], choices=["vse", "saf", "sgr"])
+    parser.add_argument("--images", type=int, default=1000, help="evaluated by vse")
+    parser.add_argument("--local-images", type=int, default=100, help="evaluated by saf and sgr")
+    parser.add_argument("--steps", type=int, default=6, help="of training vse; saf and sgr take a third")
     parser.add_argument("--rounds", type=int, default=2, help="of evaluation")
+    parser.add_argument("--growth", action="store_true", help="also how evaluation of saf and sgr grows, at D 256")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--peak", choices=["ours", "plain"], help=argparse.SUPPRESS)
+    parser.add_argument("--peak", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        pairs, vocabulary = synthetic(Path(folder), options.images)
-        if options.peak:
-            print(peak(options.peak, pairs, vocabulary))
-            return
-        lines = [*training(pairs, vocabulary, options.steps), "", *evaluation(pairs, vocabulary, options.rounds)]
-    command = [sys.executable, __file__, "--images", "300", "--peak"]
-    peaks = {kind: float(subprocess.check_output([*command, kind])) for kind in ("ours", "plain")}
-    lines += ["", f"Peak memory of training: ours {peaks['ours']:.2f} GiB, straightforward {peaks['plain']:.2f} GiB."]
-    report = "\n".join(lines)
+    if options.peak:
+        print(peak(*options.peak))
+        return
+    lines = []
+    for matcher in options.matchers:
+        if matcher == "vse":
+            lines += vse(options)
+        else:
+            lines += speed_local.report(matcher, options.local_images, max(options.steps // 3, 1), options.rounds)
+    if options.growth:
+        lines += [line for name in options.matchers if name != "vse" for line in speed_local.growth(name)]
+    report = "\n".join(lines).rstrip()
     print(report)
     if options.out is not None:
         options.out.write_text(report + "\n", encoding="utf-8")
 
 
-def synthetic(folder: Path, images: int) -> tuple[Pairs, Vocabulary]:
-    """Random features in a memory map, captions of 8 to 20 words whose frequencies fall off as in real text."""
-    rng = np.random.default_rng(0)
-    features = np.lib.format.open_memmap(folder / "ims.npy", mode="w+", dtype=np.float32, shape=(images, R, F))
-    for start in range(0, images, 100):
-        features[start : start + 100] = rng.standard_normal((min(100, images - start), R, F), dtype=np.float32)
-    words = [f"w{n}" for n in range(V - 5)]
-    frequency = 1 / np.arange(1, len(words) + 1)
-    frequency /= frequency.sum()
-    captions = [
-        " ".join(words[n] for n in rng.choice(len(words), rng.integers(8, 21), p=frequency))
-        for _ in range(images * PER_IMAGE)
-    ]
-    stored = np.load(folder / "ims.npy", mmap_mode="r")
-    pairs = Pairs(captions, np.arange(images).repeat(PER_IMAGE), stored, [str(n) for n in range(images)])
-    return pairs, Vocabulary(["<pad>", "<start>", "<end>", "<unk>", *words])
+def vse(options: argparse.Namespace) -> list[str]:
+    """The tables of VSE∞."""
+    with tempfile.TemporaryDirectory() as folder:
+        pairs, vocabulary = synthetic(Path(folder), options.images)
+        lines = ["## VSE∞", "", *training(pairs, vocabulary, options.steps), ""]
+        lines += evaluation(pairs, vocabulary, options.rounds)
+    ours, plain = (in_its_own_process("--peak", "vse", kind) for kind in ("ours", "plain"))
+    return [*lines, "", f"Peak memory of training: ours {ours:.2f} GiB, straightforward {plain:.2f} GiB.", ""]
 
 
 class Ours:
@@ -186,29 +191,16 @@ def plain_similarities(model: PlainVSE, pairs: Pairs, vocabulary: Vocabulary) ->
     return (torch.cat(images) @ torch.cat(texts).T).numpy()
 
 
-def peak(kind: str, pairs: Pairs, vocabulary: Vocabulary) -> float:
-    """Peak memory in GiB of three training steps in this process."""
-    contestant = Ours(make_batches(pairs, vocabulary)) if kind == "ours" else Plain(make_batches(pairs, vocabulary))
-    for seed in range(3):
-        contestant.step(np.arange(K), np.random.default_rng(seed))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
-def make_batches(pairs: Pairs, vocabulary: Vocabulary) -> Batches:
-    tokens = vocabulary.encode(pairs.captions)
-    return Batches(pairs, tokens, vocabulary=len(vocabulary), mask_token=vocabulary.mask, batch_size=K)
-
-
-def gemm_rate(size: int = 2048) -> float:
-    """Floating-point operations per second of a square product."""
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    return float(2 * size**3 / timed(torch.mm, a, b)[1])
-
-
-def timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    started = time.perf_counter()
-    result = work(*arguments)
-    return result, time.perf_counter() - started
+def peak(matcher: str, kind: str, images: str = "300") -> float:
+    """Peak memory in GiB of a few training steps, or of an evaluation, in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        if matcher != "vse":
+            return speed_local.peak(matcher, kind, int(images), Path(folder))
+        batches = make_batches(*synthetic(Path(folder), int(images)))
+        contestant = Ours(batches) if kind == "ours" else Plain(batches)
+        for seed in range(3):
+            contestant.step(np.arange(K), np.random.default_rng(seed))
+        return peak_memory()
 
 
 if __name__ == "__main__":

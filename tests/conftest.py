@@ -6,8 +6,11 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 import pytest
+import torch
 
 from crcl.data.pairs import Pairs
+
+torch.set_num_threads(1)  # the same sums in every process; threads that wait for each other starve on a busy machine
 
 # The same examples in every run: a red test means a change of the code, and a slow machine is no failure.
 hypothesis.settings.register_profile("crcl", deadline=None, derandomize=True, max_examples=50)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,23 @@ def test_order_differs_from_epoch_to_epoch_from_seed_to_seed_and_from_stream_to_
     orders = {order(batches, 0), order(batches, 1), order(batches, 2), order(batches, 0, 1)}
     orders.add(order(batches_of(pairs, batch_size=20, seed=1), 0))
     assert len(orders) == 5
+
+
+def test_some_pairs_come_round_and_round_each_time_in_another_order(tiny: Tiny) -> None:
+    batches = batches_of(tiny(images=10))
+    among = np.array([1, 2, 3, 5, 8, 13])
+    whole = list(islice(batches.cycle(0, among, stream=3), 6))
+    rounds = [torch.cat([batch.pairs for batch in whole[first : first + 2]]).tolist() for first in (0, 2, 4)]
+    assert all(sorted(order) == among.tolist() for order in rounds)
+    assert len(set(map(tuple, rounds))) == 3
+    assert all(map(same, whole[:2], batches.epoch(0, among=among, stream=3)))
+    for start in range(5):
+        assert all(map(same, whole[start:], batches.cycle(0, among, start=start, stream=3)))
+
+
+@pytest.mark.parametrize("pairs", [0, 1])
+def test_too_few_pairs_for_a_batch_come_round_never(tiny: Tiny, pairs: int) -> None:
+    assert list(batches_of(tiny()).cycle(0, np.arange(pairs), start=2)) == []
 
 
 def test_one_seed_gives_one_training(tiny: Tiny) -> None:

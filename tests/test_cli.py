@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from crcl.data.vocab import Vocabulary
 from crcl.metrics import retrieval
 from crcl.score import mean_similarities
 
-COMMANDS = ["train", "evaluate", "audit", "noise", "info", "demo"]
+COMMANDS = ["train", "import", "evaluate", "audit", "export", "noise", "info", "demo"]
 Crcl = Callable[..., Answer]
 
 
@@ -230,6 +231,89 @@ def test_several_runs_are_evaluated_as_one_ensemble(crcl: Crcl, data: Path, trai
     assert json.loads(answer.out)["rsum"] == pytest.approx(expected.rsum)
     alone = [recipe.open_scorer(path)[2].similarities(pairs) for path in (trained, other)]
     assert expected == retrieval((alone[0] + alone[1]) / 2, pairs.image_index)
+
+
+def test_each_of_several_runs_is_told_alone_best_first(crcl: Crcl, data: Path, trained: Path, tmp_path: Path) -> None:
+    other = recipe.train(small_config(data, "train.seed=1"), tmp_path / "other").path
+    alone = [json.loads(crcl("evaluate", run, "--json").out) for run in (trained, other)]
+    members = json.loads(crcl("evaluate", trained, other, "--json").out)["members"]
+    assert [member["run"] for member in members] == [str(trained), str(other)]
+    for member, single in zip(members, alone, strict=True):
+        assert {name: member[name] for name in ("rsum", "i2t", "t2i")} == {
+            name: single[name] for name in ("rsum", "i2t", "t2i")
+        }
+        assert single["members"] == [member]
+    printed = re.findall(r"^  rSum ([\d.]+)  (\S+):", crcl("evaluate", trained, other).out, flags=re.MULTILINE)
+    ranked = sorted(members, key=lambda member: -member["rsum"])
+    assert printed == [(f"{member['rsum']:.1f}", member["run"]) for member in ranked]
+
+
+def test_similarities_are_written_for_other_tools(crcl: Crcl, data: Path, trained: Path, tmp_path: Path) -> None:
+    path = tmp_path / "sims.npy"
+    answer = crcl("evaluate", trained, "--save-sims", path)
+    assert answer.code == 0, answer.err
+    assert f"similarities written to {path}" in answer.out
+    _, _, scorer = recipe.open_scorer(trained)
+    sims = np.load(path, allow_pickle=False)
+    np.testing.assert_array_equal(sims, scorer.similarities(read(data, "test")))
+    answer = crcl("evaluate", trained, "--save-sims", path)
+    assert answer.code == 2
+    assert "exists already; replace it by --overwrite" in answer.err
+    assert crcl("evaluate", trained, trained, "--save-sims", path, "--overwrite").code == 0
+    np.testing.assert_allclose(np.load(path, allow_pickle=False), sims, atol=1e-6)
+    assert [file.name for file in tmp_path.iterdir()] == ["sims.npy"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--save-sims", "new.npy", "--folds", "2"], "which folds do not compare"),
+        (["--save-sims", "nowhere/new.npy"], "there is no folder nowhere"),
+        (["--save-sims", "new.csv"], "similarities are written as .npy"),
+        (["--save-sims", "data/test_ims.npy", "--overwrite"], "no similarities, so it is not overwritten"),
+        (["--save-sims", "run/noise.npy", "--overwrite"], "no similarities, so it is not overwritten"),
+        (["--save-sims", "data/test_caps.npy", "--overwrite"], "not a whole .npy file"),
+    ],
+)
+def test_similarities_are_never_written_where_they_should_not_be(
+    crcl: Crcl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = write_folder(tmp_path / "data")
+    (data / "test_caps.npy").write_text("text")
+    recipe.train(small_config(data), tmp_path / "run")
+    before = {file: file.read_bytes() for file in sorted(tmp_path.rglob("*")) if file.is_file()}
+    answer = crcl("evaluate", "run", *words)
+    assert answer.code == 2
+    assert message in answer.err
+    assert before == {file: file.read_bytes() for file in sorted(tmp_path.rglob("*")) if file.is_file()}
+
+
+def test_similarities_are_not_written_over_features_that_look_like_them(crcl: Crcl, tmp_path: Path) -> None:
+    np.save(tmp_path / "features.npy", np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32))
+    (tmp_path / "ids.txt").write_text("".join(f"{row}.jpg\n" for row in range(20)))
+    rows = "".join(f"{row}.jpg,a dog number {row % 5},{'dev' if row > 15 else 'train'}\n" for row in range(20))
+    (tmp_path / "pairs.csv").write_text(f"image,caption,split\n{rows}")
+    files = ["--features", tmp_path / "features.npy", "--ids", tmp_path / "ids.txt"]
+    assert crcl(*train_command(tmp_path / "pairs.csv", tmp_path / "run"), *files).code == 0
+    words = ["--split", "dev", "--save-sims", tmp_path / "features.npy", "--overwrite"]
+    answer = crcl("evaluate", tmp_path / "run", *words)
+    assert answer.code == 2
+    assert "that is the data itself" in answer.err
+    assert np.load(tmp_path / "features.npy").shape == (20, 6)
+
+
+def test_a_full_disk_is_told_with_what_is_needed(crcl: Crcl, trained: Path, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
+    try:
+        answer = crcl("evaluate", trained, "--save-sims", tmp_path / "sims.npy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert answer.code == 1
+    assert f"could not write {tmp_path / 'sims.npy'}: " in answer.err
+    assert f"{8 * 16 * 4} bytes are needed" in answer.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_evaluate_on_other_data(crcl: Crcl, trained: Path, tmp_path: Path) -> None:

@@ -31,8 +31,10 @@ def complaints(**arguments: object) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_the_shipped_presets_are_the_papers_rows_and_three_small_ones() -> None:
-    assert config.presets() == sorted([row[0] for row in PAPER] + ["cpu", "demo", "flickr8k-cpu"])
+def test_the_shipped_presets_are_the_papers_rows_and_some_small_ones() -> None:
+    assert config.presets() == sorted(
+        [row[0] for row in PAPER] + ["cpu", "demo", "flickr8k-cpu", "flickr8k-cpu-saf", "flickr8k-cpu-sgr"]
+    )
 
 
 @pytest.mark.parametrize("name", config.presets())
@@ -163,6 +165,10 @@ def test_a_key_near_nothing_is_called_unknown_without_a_guess() -> None:
         ("loss.tau={}", "must be a number, got {}"),
         ("loss.margin=nan", "must be a finite number, got nan"),
         ("train.lr=inf", "must be a finite number, got inf"),
+        ("loss.q=1.5", "must be at most 1, got 1.5"),
+        ("loss.terms=none", "must be one of both, active, complementary, got 'none'"),
+        ("decl.warmup=0", "must be at least 1, got 0"),
+        ("decl.evidence_tau=0.01", "must be at least 0.05, got 0.01"),
         ("ledger.momentum=1", "must be less than 1, got 1"),
         ("ledger.momentum=true", "must be a number, got true"),
         ("train.batch_size=1", "must be at least 2, got 1"),
@@ -202,6 +208,34 @@ def test_a_noise_file_excludes_a_noise_rate() -> None:
     assert config.load(settings=["noise.file=index.npy"]).noise.file == "index.npy"
     [line] = complaints(settings=["noise.file=index.npy", "noise.rate=0.4"])
     assert line.startswith("noise.file: cannot go with noise.rate = 0.4")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["method=decl", "train.pieces=[7,5]"], "decl.warmup: 5 epochs count every pair as matched"),
+        (
+            ["method=decl", "decl.least_negatives=200"],
+            "decl.least_negatives: 200 is more than decl.most_negatives",
+        ),
+        (["method=complementary", "loss.kind=gce", "loss.q=0"], "loss.q: must be greater than 0 for loss.kind=gce"),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused_where_the_method_reads_them(
+    settings: list[str], message: str
+) -> None:
+    [line] = complaints(settings=settings)
+    assert line.startswith(message)
+    config.load(settings=settings[1:])
+
+
+def test_a_method_is_refused_on_a_matcher_that_it_makes_no_sense_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(config.MATCHERS_OF, "infonce", (("saf", "sgr"), "it needs similarity vectors"))
+    assert complaints(settings=["method=infonce", "matcher.name=bow"]) == [
+        "method infonce does not go with matcher bow: it needs similarity vectors; it goes with saf, sgr"
+    ]
+    assert config.load(settings=["method=infonce", "matcher.name=sgr"]).method == "infonce"
+    assert config.load(settings=["method=crcl", "matcher.name=bow"]).matcher.name == "bow"
 
 
 def test_toml_syntax_errors_name_file_and_position(tmp_path: Path) -> None:
@@ -255,3 +289,11 @@ def test_every_key_is_described_and_its_default_can_be_set() -> None:
     assert config.load(settings=[f"{row.key}={row.default}" for row in rows]) == config.load()
     leaves = sum(len(values) if isinstance(values, dict) else 1 for values in config.to_dict(config.load()).values())
     assert len(rows) == leaves
+
+
+@pytest.mark.parametrize("method", config.DIVIDING)
+def test_a_training_that_is_all_warm_up_is_refused(method: str) -> None:
+    (line,) = complaints(settings=[f"method={method}", "train.pieces=[9, 5]"])
+    assert line.startswith("division.warmup: the first 5 epochs divide nothing, and train.pieces [9, 5] ends with 5")
+    config.load(settings=[f"method={method}", "train.pieces=[6]"])
+    config.load(settings=["train.pieces=[9, 5]"])  # other methods have none

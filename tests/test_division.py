@@ -128,6 +128,31 @@ def test_small_losses_are_clean_on_any_scale(posterior: Posterior) -> None:
     assert clean[values.argmax()] < 0.5
 
 
+def wide_below_narrow(rng: np.random.Generator) -> np.ndarray:
+    return np.concatenate([rng.beta(2, 2, 400), rng.beta(40, 25, 600)])
+
+
+def wide_above_narrow(rng: np.random.Generator) -> np.ndarray:
+    return np.concatenate([rng.beta(25, 40, 600), rng.beta(2, 2, 400)])
+
+
+@pytest.mark.parametrize("draw", [wide_below_narrow, wide_above_narrow])
+def test_a_wide_beta_distribution_does_not_win_both_tails(
+    draw: Callable[[np.random.Generator], np.ndarray],
+) -> None:
+    values = np.sort(draw(np.random.default_rng(0)))
+    scaled = division.rescale(values).clip(1e-4, 1 - 1e-4)
+    mixture = division.beta_mixture(scaled)
+    plain = mixture.posterior(scaled)[mixture.mean.argmin()]
+    assert (np.diff(plain) > 0.01).any()  # as it is, it does
+    clean = division.beta_posterior(values)
+    outside = (scaled < mixture.mean.min()) | (scaled > mixture.mean.max())
+    assert (np.diff(clean)[outside[1:] & outside[:-1]] <= 0).all()
+    np.testing.assert_array_equal(clean[~outside], plain[~outside])
+    assert clean[0] == clean.max()
+    assert clean[-1] == clean.min()
+
+
 @each_posterior
 @pytest.mark.parametrize("values", [np.full(5, 0.3), np.array([0.0, 1.0]), np.array([0.0, 0.0, 0.0, 1.0])], ids=str)
 def test_losses_that_hardly_differ_give_numbers_all_the_same(posterior: Posterior, values: np.ndarray) -> None:

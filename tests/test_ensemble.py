@@ -46,6 +46,12 @@ def test_joined_encodings_are_those_of_the_whole(batch: tuple[Tensor, Tensor, Te
         torch.testing.assert_close(one.whole, other.whole)
 
 
+def test_members_share_no_memory_though_they_were_given_the_same_word_weights() -> None:
+    weights = torch.ones(12)
+    one, other = (Bow(**SIZES, word_weights=weights) for _ in range(2))
+    assert one.word_weights.data_ptr() != other.word_weights.data_ptr()
+
+
 def test_an_ensemble_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         Ensemble([])

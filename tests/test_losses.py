@@ -18,6 +18,15 @@ LOSSES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
     "active": lambda sims, labels, tau: losses.active(*losses.matching_log_probs(sims, tau), labels),
     "complementary": lambda sims, labels, tau: losses.complementary(*losses.matching_log_probs(sims, tau), 1 - labels),
     "active_complementary": lambda sims, labels, tau: losses.active_complementary(sims, labels, tau=tau),
+    **{
+        f"{terms}_terms": lambda sims, labels, tau, terms=terms: losses.active_complementary(
+            sims, labels, tau=tau, terms=terms
+        )
+        for terms in ("active", "complementary")
+    },
+    "robust_complementary": lambda sims, labels, tau: losses.robust_complementary(sims, tau=tau, q=0.7),
+    "evidential": lambda sims, labels, tau: losses.evidential(sims, labels > 0.5, tau=max(tau, 0.05)),
+    "dynamic_hinge": lambda sims, labels, tau: losses.dynamic_hinge(sims, 2),
     "info_nce": lambda sims, labels, tau: losses.info_nce(sims, tau=tau),
     **{
         f"contrastive_{kind}": lambda sims, labels, tau, kind=kind: losses.contrastive_complementary(
@@ -111,6 +120,33 @@ def test_active_complementary_loss_is_equation_8_with_each_pairs_own_q(scale: fl
     np.testing.assert_allclose(found, [a + scale * c for a, c in zip(active, complementary, strict=True)], rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("terms", "slow"),
+    [
+        ("active", lambda sims, labels: slow_active(sims, 0.1, labels)),
+        ("complementary", lambda sims, labels: slow_complementary(sims, 0.1, [1 - label for label in labels])),
+    ],
+)
+def test_the_ablation_takes_one_term_with_the_labels_of_both(
+    terms: losses.Terms, slow: Callable[[Tensor, list[float]], list[float]]
+) -> None:
+    sims, labels = similarities(), LABELS.double()
+    for scale in (5.0, 0.5):  # L_r alone has no scale
+        found = losses.active_complementary(sims, labels, tau=0.1, scale=scale, terms=terms)
+        np.testing.assert_allclose(found, slow(sims, labels.tolist()), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("q", "uniform"), [(0.0, 2 * 4 * math.tan(1 / 5)), (1.0, 2 * 4 / 5), (0.5, 8 * (math.tan(1 / 5) / 5) ** 0.5)]
+)
+def test_a_fixed_q_is_equation_6_and_has_a_closed_form_where_all_are_alike(q: float, uniform: float) -> None:
+    sims = similarities()
+    found = losses.robust_complementary(sims, tau=0.1, q=q)
+    np.testing.assert_allclose(found, slow_complementary(sims, 0.1, [q] * 5), rtol=1e-12)
+    alike = losses.robust_complementary(torch.full((5, 5), 0.3, dtype=torch.float64), q=q)
+    np.testing.assert_allclose(alike, [uniform] * 5, rtol=1e-12)
+
+
 def test_info_nce_is_the_active_loss_with_all_labels_one() -> None:
     sims = similarities()
     np.testing.assert_allclose(losses.info_nce(sims, tau=0.1), slow_active(sims, 0.1, [1.0] * 5), rtol=1e-12)
@@ -142,11 +178,19 @@ def test_tangent_family_is_the_complementary_loss_at_q_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("negatives", "take"), [("hardest", max), ("sum", sum), ("mean", lambda hinges: sum(hinges) / 5)]
+    ("negatives", "take"),
+    [
+        ("hardest", max),
+        ("sum", sum),
+        ("mean", lambda hinges: sum(hinges) / 5),
+        (1, max),
+        (3, lambda hinges: sum(sorted(hinges)[-3:]) / 3),
+        (9, lambda hinges: sum(hinges) / 4),  # as many as there are
+    ],
 )
 @pytest.mark.parametrize("margin", [0.2, [0.0, 0.05, 0.2, 0.4, 1.0]], ids=["one margin", "own margins"])
 def test_triplet_loss_is_equation_2_with_the_anchors_own_margin(
-    negatives: losses.Negatives, take: Callable[[list[float]], float], margin: float | list[float]
+    negatives: losses.Negatives | int, take: Callable[[list[float]], float], margin: float | list[float]
 ) -> None:
     sims = similarities()
     margins = margin if isinstance(margin, list) else [margin] * 5
@@ -277,6 +321,22 @@ def test_loss_and_gradient_agree_with_the_published_implementation(name: str, re
     np.testing.assert_allclose(sims.grad, gradient, rtol=1e-4, atol=1e-4 * np.abs(gradient).max())
 
 
+def test_each_pairs_mean_hinge_agrees_with_the_published_implementation(recorded: Numbers) -> None:
+    numbers = recorded("peer_losses")
+    found = losses.triplet(torch.from_numpy(numbers["similarities"]), negatives="mean")
+    np.testing.assert_allclose(found, numbers["ncr_per_pair_loss"], rtol=1e-4, atol=1e-6)
+
+
+def test_of_a_batch_the_smallest_losses_are_kept_and_the_others_count_as_nothing() -> None:
+    values = torch.tensor([0.5, 0.1, 0.9, 0.1, 0.3, 0.7, 0.2], requires_grad=True)
+    assert losses.smallest(values, 0.3).tolist() == pytest.approx([0, 0.1, 0, 0.1, 0, 0, 0])  # int(0.3 * 7)
+    losses.smallest(values, 0.5).sum().backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [0, 1, 0, 1, 0, 0, 1]
+    assert losses.smallest(values, 0.01).count_nonzero() == 1
+    assert torch.equal(losses.smallest(values, 1.0), values)
+
+
 @pytest.mark.parametrize("shape", [(3,), (3, 4), (2, 3, 3)])
 @each_loss
 def test_similarities_that_are_not_square_are_refused(
@@ -291,14 +351,19 @@ def test_a_temperature_that_is_not_positive_is_refused(tau: float) -> None:
     for loss in (losses.info_nce, losses.contrastive_complementary):
         with pytest.raises(ValueError, match="tau must be greater than 0"):
             loss(torch.eye(3), tau=tau)
-    with pytest.raises(ValueError, match="tau must be greater than 0"):
-        losses.active_complementary(torch.eye(3), torch.ones(3), tau=tau)
+    for labelled in (losses.active_complementary, losses.evidential):
+        with pytest.raises(ValueError, match="tau must be greater than 0"):
+            labelled(torch.eye(3), torch.ones(3), tau=tau)
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="log, tan, abs, exp, gce, got 'sin'"):
         losses.contrastive_complementary(torch.eye(3), kind="sin")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="hardest, sum or mean, got 'max'"):
+    with pytest.raises(ValueError, match="hardest, sum or mean, or a number of 1 or more, got 'max'"):
         losses.triplet(torch.eye(3), negatives="max")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="hardest, sum or mean, or a number of 1 or more, got 0"):
+        losses.triplet(torch.eye(3), negatives=0)
+    with pytest.raises(ValueError, match="both, active or complementary, got 'none'"):
+        losses.active_complementary(torch.eye(3), torch.ones(3), terms="none")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="linear, exponential or sine, got 'sin'"):
         losses.soft_margin(torch.ones(3), curve="sin")  # type: ignore[arg-type]

@@ -45,9 +45,9 @@ class Parts:
         self.batches = Batches(training, words.encode(training.captions), trusted=self.trusted, **options)
         self.sizes = {"features": training.features.shape[2], "vocabulary": len(words), "embedding": 8, "word": 6}
 
-    def make(self, name: str = "bow", meta: int = 5) -> nn.Module:
+    def make(self, name: str = "bow", meta: int = 5, **options: Any) -> nn.Module:
         local = {"regions": 4, "similarity": 6, "dropout": 0.0} if name in ("saf", "sgr") else {}
-        return MATCHERS[name](**self.sizes, **local, meta=meta)
+        return MATCHERS[name](**self.sizes, **local, **options, meta=meta)
 
     def method(self, **options: Any) -> MSCN:
         method = MSCN((Learner(self.make), Learner(self.make)), len(self.batches.pairs), **{"warmup": 1, **options})
@@ -207,6 +207,15 @@ def test_every_matcher_has_the_second_derivatives_of_its_virtual_step(parts: Par
     expected = finite_difference(module, 3e-3 * along, lambda: after_a_virtual_step(module, batches, rate)) / 3e-3
     assert float(found @ along) == pytest.approx(expected, abs=0.1 * float(second.norm()))
     assert dict(leaves(module.state_dict())) == dict(leaves(before))  # neither weights nor statistics have moved
+
+
+@pytest.mark.parametrize("name", ["saf", "sgr"])
+def test_too_little_memory_computes_twice_with_the_virtual_weights(parts: Parts, name: str) -> None:
+    batches, roomy, tight = batches_of(parts), parts.make(name), parts.make(name, memory=1e-9)
+    tight.load_state_dict(roomy.state_dict())
+    expected, found = (slopes_in_theta(after_a_virtual_step(each, batches, 0.5), each) for each in (roomy, tight))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
+    assert (found - short_sighted(tight, batches, 0.5)).norm() > 0.01 * found.norm()
 
 
 @pytest.mark.parametrize("name", ["vse", "sgr"])
@@ -369,11 +378,11 @@ def test_killed_in_either_pass_a_run_with_dropout_ends_bit_identical(tmp_path: P
         assert_same_runs(run, expected)
 
 
-def caught_batches(config: Config, monkeypatch: pytest.MonkeyPatch, run: Run | None = None) -> Batches:
+def caught_batches(config: Config, run: Path, monkeypatch: pytest.MonkeyPatch) -> Batches:
     """What a training would be given."""
     caught: list[Batches] = []
     monkeypatch.setattr(recipe, "fit", lambda method, batches, *rest, **options: caught.append(batches))
-    recipe._fit(config, recipe.read_data(config, run), run, [])  # type: ignore[arg-type]
+    recipe.train(config, run, resume=True)
     return caught[0]
 
 
@@ -381,7 +390,8 @@ def test_trusted_pairs_are_a_share_of_dev_and_training_sees_no_truth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write_folder(tmp_path / "data")
-    batches = caught_batches(small_config(data, "method=mscn", "mscn.trusted_share=0.3"), monkeypatch)
+    config = small_config(data, "method=mscn", "mscn.trusted_share=0.3")
+    batches = caught_batches(config, tmp_path / "run", monkeypatch)
     assert batches.trusted is not None
     trusted = batches.trusted
     dev = recipe.read_split(small_config(data), "dev")
@@ -389,7 +399,7 @@ def test_trusted_pairs_are_a_share_of_dev_and_training_sees_no_truth(
     assert trusted.batches.pairs.truth is batches.pairs.truth is None
     assert len(trusted.rows) == 5  # of 16
     assert len(trusted.held_out) == 0
-    assert caught_batches(small_config(data, "method=infonce"), monkeypatch).trusted is None
+    assert caught_batches(small_config(data, "method=infonce"), tmp_path / "other", monkeypatch).trusted is None
 
 
 def test_trusted_rows_are_pairs_before_the_noise_and_their_images_are_not_trained_on(
@@ -401,7 +411,7 @@ def test_trusted_rows_are_pairs_before_the_noise_and_their_images_are_not_traine
     run = recipe.train(config, tmp_path / "run")
     rows.unlink()
     recipe.train(config, tmp_path / "run", resume=True)  # the run keeps them
-    batches = caught_batches(config, monkeypatch, Run.open(run.path))
+    batches = caught_batches(config, run.path, monkeypatch)
     assert batches.trusted is not None
     trusted = batches.trusted
     assert trusted.rows.tolist() == [4, 9, 30]
@@ -410,6 +420,39 @@ def test_trusted_rows_are_pairs_before_the_noise_and_their_images_are_not_traine
     assert not np.array_equal(batches.pairs.image_index, clean)
     shown = np.isin(batches.pairs.image_index, clean[[4, 9, 30]])
     np.testing.assert_array_equal(trusted.held_out, np.union1d(np.flatnonzero(shown), [4, 9, 30]))
+
+
+def test_the_decay_of_the_learning_rate_does_not_count_the_warm_up(tmp_path: Path) -> None:
+    settings = ["train.pieces=[1,8]", "mscn.warmup=3", "train.lr=1", "train.lr_update=2", "train.lr_decay=0.5"]
+    schedule = recipe.schedule(small_config(tmp_path, "method=mscn", *settings))
+    assert [schedule.clock(0, epoch, 0).learning_rate for epoch in range(8)] == [1, 1, 1, 1, 1, 0.5, 0.5, 0.25]
+
+
+def test_it_starts_from_two_networks_with_meta_networks_alone(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    first, plain_twins = (
+        recipe.train(small_config(data, f"method={method}", "train.pieces=[2]", "mscn.hidden=5"), tmp_path / method)
+        for method in ("mscn", "ncr")
+    )
+    start = {"data.path": str(data), "noise.rate": 0.4, "train.start": str(first.path)}
+    settings = ["train.pieces=[2]", "mscn.warmup=1", "division.warmup=1", "ledger.freeze_epochs=1"]
+    settings += ["train.lr=1e-30", "train.weight_decay=0"]
+    config = recipe.asked_config(base=start | {"method": "mscn"}, settings=[*settings, "mscn.meta_lr=1e-30"])
+    assert config.mscn.hidden == 5
+    began, weights = recipe.train(config, tmp_path / "new").load_matcher(), first.load_matcher()
+    for name, weight in weights.items():
+        if "running" not in name and "tracked" not in name:  # what is counted moves, what is learnt cannot
+            torch.testing.assert_close(began[name], weight, atol=0, rtol=0)
+    for method, origin, hidden, message in (
+        ("mscn", first, 6, "mscn.hidden: the run has 5, now asked for 6"),
+        ("ncr", first, 5, "have a meta-network, those of ncr have none; methods that go on with the run: mscn"),
+        ("mscn", plain_twins, 5, "have no meta-network, those of mscn have one; .* the run: ncr, bicro"),
+        ("crcl", first, 5, "has 2 networks, crcl trains 1; methods that train 2: mscn"),
+    ):
+        asked = start | {"method": method, "train.start": str(origin.path), "mscn.hidden": hidden}
+        with pytest.raises(InputError, match=message):
+            recipe.train(recipe.asked_config(base=asked, settings=settings), tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
 
 
 @pytest.mark.parametrize(

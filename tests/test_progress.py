@@ -1,4 +1,4 @@
-"""How a training is shown: a bar on a terminal, plain lines elsewhere, TensorBoard events."""
+"""How long work is shown: a bar on a terminal, plain lines elsewhere, TensorBoard events."""
 
 import io
 import re
@@ -12,7 +12,7 @@ from tiny import Stop, StopAfter, small_config, write_folder
 
 from crcl import progress, recipe
 from crcl.methods.base import Clock, StepLog
-from crcl.progress import TensorBoard, Terminal
+from crcl.progress import TensorBoard, Terminal, Work
 from crcl.train import Schedule
 
 SCHEDULE = Schedule((1, 3))
@@ -65,6 +65,12 @@ def test_steps_of_another_phase_do_not_count_as_training() -> None:
     assert listener.loss == 2.0
 
 
+def test_the_steps_of_two_networks_count_twice() -> None:
+    listener = Terminal(SCHEDULE, Console(file=io.StringIO()), networks=2)
+    listener.began(clock(0, step=3), 4)
+    assert (listener.done, listener.total) == (8 + 3, 32)
+
+
 def test_a_resumed_epoch_begins_in_the_middle() -> None:
     listener, _ = shown(terminal=False)
     listener.began(clock(1, step=3), 4)
@@ -89,6 +95,51 @@ def test_on_a_terminal_a_bar_shows_loss_rate_speed_and_time_left() -> None:
 )
 def test_times_are_written_as_people_do(seconds: float, text: str) -> None:
     assert progress._minutes(seconds) == text
+
+
+def working(*, terminal: bool) -> tuple[Work, io.StringIO]:
+    text = io.StringIO()
+    return Work("scoring", Console(file=text, force_terminal=terminal, width=100, color_system=None)), text
+
+
+def test_counted_work_is_a_plain_line_now_and_then_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    work, text = working(terminal=False)
+    with work:
+        for done in range(1, 301):
+            now[0] += 1
+            work(done, 300)
+    lines = text.getvalue().splitlines()
+    assert lines[:2] == ["scoring  10%  0:30  left 4:30", "scoring  20%  1:00  left 4:00"]
+    assert len(lines) == 10
+
+
+def test_counted_work_of_a_day_is_a_hundred_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    work, text = working(terminal=False)
+    with work:
+        for done in range(1, 8641):
+            now[0] += 10
+            work(done, 8640)
+    assert 90 <= len(text.getvalue().splitlines()) <= 100
+
+
+def test_quick_counted_work_is_not_mentioned_without_a_terminal() -> None:
+    work, text = working(terminal=False)
+    with work:
+        for done in range(1, 301):
+            work(done, 300)
+    assert text.getvalue() == ""
+
+
+def test_counted_work_on_a_terminal_is_a_bar_with_percentage_and_time_left() -> None:
+    work, text = working(terminal=True)
+    with work:
+        work(25, 100)
+    written = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.getvalue())
+    assert re.search(r"scoring .* 25% \d:\d\d:\d\d left ", written)
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:

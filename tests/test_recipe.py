@@ -1,5 +1,6 @@
 """From a config to a training and back from a run folder: every method, matcher and preset, on tiny data."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.methods.base import Learner
+from crcl.methods.crcl import CRCL
 from crcl.methods.objectives import Objective
 from crcl.score import evaluate
 
@@ -70,6 +72,20 @@ def test_a_training_learns_the_tiny_data(data: Path, tmp_path: Path) -> None:
     first, *_, last = run.metrics()
     assert last["loss"] < first["loss"]
     assert max(record["dev"]["rsum"] for record in run.metrics()) > first["dev"]["rsum"]
+
+
+def test_the_terms_and_the_fixed_q_of_the_papers_ablation_can_be_asked_for(data: Path) -> None:
+    sims = torch.zeros(4, 4)
+    for q, value in ((0, 6 * math.tan(0.25)), (1, 6 / 4)):
+        chosen = small_config(data, "loss.kind=robust", f"loss.q={q}", method="complementary")
+        method = recipe.METHODS["complementary"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
+        assert isinstance(method, Objective)
+        torch.testing.assert_close(method.loss(sims), torch.full((4,), value))
+    for terms in ("both", "active", "complementary"):
+        chosen = small_config(data, f"loss.terms={terms}", method="crcl")
+        method = recipe.METHODS["crcl"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
+        assert isinstance(method, CRCL)
+        assert method.terms == terms
 
 
 def test_hardest_triplets_begin_with_the_sum_over_all_negatives_for_one_epoch(data: Path) -> None:

@@ -27,6 +27,29 @@ def test_equals_the_authors_implementation(recorded: Numbers, direction: str, po
 
 
 @each
+@pytest.mark.parametrize(("pooling", "own"), [("max", lambda r: r.max()), ("sum", lambda r: r.sum())])
+def test_maximum_and_sum_are_over_real_words_and_all_regions(
+    recorded: Numbers, direction: str, pooling: str, own: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Against cosines computed pair by pair, with the context vectors formed."""
+    numbers = recorded("peer_losses")
+    words, lengths = torch.tensor(numbers["scan_words"]), torch.tensor(numbers["scan_lengths"])
+    regions = torch.tensor(numbers["scan_regions"])
+    real = torch.arange(words.shape[1]) < lengths[:, None]
+    matcher = SCAN(features=3, vocabulary=5, embedding=10, direction=direction, pooling=pooling)
+    with torch.no_grad():
+        sims = matcher.similarity(Encoded(regions), Encoded(words * real[..., None], real))
+    for i, v in enumerate(regions):
+        for j, length in enumerate(lengths.tolist()):
+            t = words[j, :length]
+            asking, asked, smooth = (t, v, 9) if direction == "t2i" else (v, t, 4)
+            s = torch.nn.functional.leaky_relu(asking @ asked.T, 0.1)
+            attention = (smooth * s / (s.norm(dim=0, keepdim=True) + 1e-8)).softmax(1)
+            cosines = torch.nn.functional.cosine_similarity(asking, attention @ asked)
+            torch.testing.assert_close(sims[i, j], own(cosines), atol=1e-5, rtol=0)
+
+
+@each
 @pooled
 def test_batched_captions_equal_one_at_a_time(direction: str, pooling: str, recorded_name: str) -> None:
     torch.manual_seed(0)

@@ -1,7 +1,10 @@
 """Scoring: the matrix by direct computation, folds, ensembles, and the matcher left as it was."""
 
+import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +14,18 @@ from crcl import metrics
 from crcl.data.batches import Standardize
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Vocabulary
-from crcl.errors import InputError
-from crcl.matchers import VSE, Bow
-from crcl.score import Scorer, device_of, evaluate, mean_similarities, scoring
+from crcl.errors import InputError, TrainingError
+from crcl.matchers import VSE, Bow, Encoded
+from crcl.score import (
+    Scorer,
+    _by_length,
+    device_of,
+    evaluate,
+    evaluate_each,
+    mean_similarities,
+    scoring,
+    similarity_file,
+)
 
 Tiny = Callable[..., Pairs]
 each_matcher = pytest.mark.parametrize("matcher_class", [VSE, Bow])
@@ -71,6 +83,18 @@ def test_the_batch_size_changes_nothing(tiny: Tiny, matcher_class: type[VSE] | t
     expected = scorer.similarities(pairs)
     for batch_size in (1, 7, 100):
         np.testing.assert_allclose(replace(scorer, batch_size=batch_size).similarities(pairs), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", [1e-9, 1e-6])
+def test_images_that_do_not_fit_into_memory_are_scored_part_by_part(tiny: Tiny, memory: float) -> None:
+    pairs = tiny(images=7)
+    whole = scorer_for(pairs, VSE)
+    tight = replace(whole, memory=memory, batch_size=2)
+    heard: list[tuple[int, int]] = []
+    sims = tight.similarities(pairs, progress=lambda done, total: heard.append((done, total)))
+    np.testing.assert_allclose(sims, whole.similarities(pairs), atol=1e-6)
+    assert heard == sorted(heard)
+    assert heard[-1] == (pairs.images + len(pairs),) * 2
 
 
 def test_known_tokens_need_not_be_made_again(tiny: Tiny) -> None:
@@ -189,7 +213,154 @@ def test_progress_is_told_until_all_is_done(tiny: Tiny) -> None:
     pairs = tiny()
     scorer, told = scorer_for(pairs), []
     scorer.similarities(pairs, progress=lambda done, total: told.append((done, total)))
-    assert told == [(5, 12), (10, 12), (12, 12)]
+    assert told == [(5, 18), (6, 18), (11, 18), (16, 18), (18, 18)]  # 6 images, 12 captions
     told.clear()
     scorer.pair_similarities(pairs, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (12, 12)
+
+
+class Counting(torch.nn.Module):
+    """Knows images and captions by their first number, and counts how often it sees each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images: Counter[int] = Counter()
+        self.texts: Counter[int] = Counter()
+        self.cells: Counter[tuple[int, int]] = Counter()
+
+    def encode_images(self, regions: torch.Tensor, mask: torch.Tensor) -> Encoded:
+        self.images.update(regions[:, 0, 0].int().tolist())
+        return Encoded(regions[:, 0, :1])
+
+    def encode_texts(self, tokens: torch.Tensor, lengths: torch.Tensor) -> Encoded:
+        self.texts.update(tokens[:, 1].tolist())
+        return Encoded(tokens[:, 1:2].float())
+
+    def similarity(self, images: Encoded, texts: Encoded) -> torch.Tensor:
+        rows, columns = (side.features[:, 0].int().tolist() for side in (images, texts))
+        self.cells.update((row, column) for row in rows for column in columns)
+        return -(images.features - texts.features.T).abs()
+
+
+def counted_pairs(images: int) -> tuple[Pairs, Vocabulary]:
+    """Two captions for each image, each of a word of its own; the features hold the image's number."""
+    features = np.arange(images, dtype=np.float32)[:, None, None].repeat(3, axis=1)
+    captions = [f"word{number}" for number in range(2 * images)]
+    pairs = Pairs(
+        captions, np.repeat(np.arange(images), 2), features, [str(i) for i in range(images)], source="counted"
+    )
+    return pairs, Vocabulary.build(captions, minimum=1)
+
+
+@pytest.mark.parametrize("folds", [1, 3])
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_each_matcher_encodes_everything_once_and_scores_no_cell_twice(
+    tmp_path: Path, folds: int, on_disk: bool
+) -> None:
+    pairs, vocabulary = counted_pairs(12)
+    matchers = [Counting(), Counting()]
+    scorers = [Scorer(matcher, vocabulary, batch_size=5) for matcher in matchers]
+    if on_disk and folds == 1:
+        with similarity_file(tmp_path / "sims.npy", pairs) as sims:
+            evaluate_each(scorers, pairs, out=sims)
+    else:
+        evaluate_each(scorers, pairs, folds=folds)
+    for matcher in matchers:
+        assert matcher.images == Counter(range(12))
+        assert sorted(matcher.texts.values()) == [1] * 24
+        assert len(matcher.cells) == 12 * 24 / folds
+        assert set(matcher.cells.values()) == {1}
+
+
+@pytest.mark.parametrize("folds", [1, 3])
+def test_the_members_of_an_ensemble_have_the_scores_they_have_alone(tiny: Tiny, folds: int) -> None:
+    pairs = tiny(images=12)
+    scorers = [scorer_for(pairs, seed=seed) for seed in range(3)]
+    found = evaluate_each(scorers, pairs, folds=folds)
+    assert found.members == [evaluate([scorer], pairs, folds=folds) for scorer in scorers]
+    assert found.together == evaluate(scorers, pairs, folds=folds)
+    assert found.together not in found.members
+    alone = evaluate_each(scorers[:1], pairs, folds=folds)
+    assert alone.together == alone.members[0] == found.members[0]
+
+
+@pytest.mark.parametrize("folds", [1, 3])
+def test_progress_is_that_of_all_matchers_and_folds_together(tiny: Tiny, folds: int) -> None:
+    pairs = tiny(images=12)
+    told: list[tuple[int, int]] = []
+    scorers = [scorer_for(pairs, seed=seed) for seed in range(2)]
+    evaluate(scorers, pairs, folds=folds, progress=lambda done, total: told.append((done, total)))
+    done = [step[0] for step in told]
+    assert done == sorted(set(done))
+    assert {step[1] for step in told} == {2 * (12 + 24)}
+    assert done[-1] == 2 * (12 + 24)
+
+
+def test_similarities_on_disk_are_those_in_memory(tiny: Tiny, tmp_path: Path) -> None:
+    pairs = tiny(images=12)
+    scorers = [scorer_for(pairs, seed=seed) for seed in range(3)]
+    with similarity_file(tmp_path / "sims.npy", pairs) as sims:
+        assert isinstance(sims, np.memmap)
+        assert not (tmp_path / "sims.npy").exists()  # not before all is done
+        found = evaluate_each(scorers, pairs, out=sims)
+    written = np.load(tmp_path / "sims.npy", allow_pickle=False)
+    assert written.dtype == np.float32
+    np.testing.assert_array_equal(written, mean_similarities(scorers, pairs))
+    assert found == evaluate_each(scorers, pairs)
+    assert [file.name for file in tmp_path.iterdir()] == ["sims.npy"]
+
+
+def test_nothing_is_left_of_similarities_that_were_not_finished(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / "sims.npy").write_bytes(b"old")
+
+    def stop() -> None:
+        with similarity_file(tmp_path / "sims.npy", tiny()) as sims:
+            sims[:] = 1
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop()
+    assert [file.name for file in tmp_path.iterdir()] == ["sims.npy"]
+    assert (tmp_path / "sims.npy").read_bytes() == b"old"
+
+
+def test_similarities_on_disk_take_no_memory_of_their_size(tmp_path: Path) -> None:
+    """Neither filling, adding nor ranking makes a copy of the whole; two matrices of 16 MB, blocks of 1 MB."""
+    images, captions = 2000, 2000
+    pairs, vocabulary = counted_pairs(images)
+    pairs = replace(pairs, captions=pairs.captions[:captions], image_index=pairs.image_index[:captions])
+    scorers = [scorer_for(pairs, seed=seed, vocabulary=vocabulary, batch_size=128) for seed in range(2)]
+    with similarity_file(tmp_path / "sims.npy", pairs) as sims:
+        tracemalloc.start()
+        found = evaluate_each(scorers, pairs, out=sims)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < sims.nbytes / 2
+    whole = np.load(tmp_path / "sims.npy", allow_pickle=False)
+    assert metrics.retrieval(whole, pairs.image_index) == found.together
+
+
+def test_captions_are_taken_by_length_among_those_side_by_side() -> None:
+    lengths = np.random.default_rng(0).integers(3, 20, 1000)
+    order = _by_length(lengths, 256)
+    assert sorted(order) == list(range(1000))
+    for start in range(0, 1000, 256):
+        group = order[start : start + 256]
+        assert set(group) == set(range(start, min(start + 256, 1000)))
+        assert (np.diff(lengths[group]) >= 0).all()
+    np.testing.assert_array_equal(_by_length(lengths, 1000), np.argsort(lengths, kind="stable"))
+
+
+def test_folds_leave_no_matrix(tiny: Tiny) -> None:
+    pairs = tiny(images=12)
+    with pytest.raises(ValueError, match="no matrix"):
+        evaluate_each([scorer_for(pairs)], pairs, folds=2, out=np.empty((12, 24), np.float32))
+
+
+def test_similarities_that_are_not_finite_end_the_evaluation_at_once(tiny: Tiny) -> None:
+    pairs = tiny(images=12)
+    scorer = scorer_for(pairs)
+    with torch.no_grad():
+        scorer.matcher.text_linear.weight.fill_(torch.nan)
+    with pytest.raises(TrainingError, match="tiny: the matcher's similarities are NaN"):
+        evaluate([scorer], pairs)

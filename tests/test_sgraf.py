@@ -1,5 +1,6 @@
 """SAF and SGR: the authors' numbers, and a loop over captions written from the formulas."""
 
+import unittest.mock
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from crcl.matchers import SAF, SGR
 from crcl.matchers.base import l2
+from crcl.matchers.distances import _SquaredDistances, plainly
 
 Numbers = Callable[[str], dict[str, np.ndarray]]
 SIZES = {"features": 6, "vocabulary": 12, "embedding": 8, "word": 5, "regions": 4, "similarity": 6}
@@ -109,6 +111,29 @@ def test_training_equals_a_loop_over_captions_with_gradients_and_running_statist
             torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
     for name, value in looped.state_dict().items():
         torch.testing.assert_close(matcher.state_dict()[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@each
+def test_too_little_memory_computes_twice_and_gives_the_same(kind: type) -> None:
+    roomy, tight = (kind(**SIZES, dropout=0.0, memory=memory).train() for memory in (4.0, 1e-5))
+    tight.load_state_dict(roomy.state_dict())
+    seen, read = images(5), captions([4, 7, 2, 7, 1])
+    assert tight.most_rows < 5 * 21 <= roomy.most_rows
+    for matcher in (roomy, tight):
+        matcher.similarity(matcher.encode_images(*seen), matcher.encode_texts(*read)).square().sum().backward()
+    for (name, one), other in zip(roomy.named_parameters(), tight.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6, msg=name)
+    for name, value in roomy.state_dict().items():
+        torch.testing.assert_close(tight.state_dict()[name], value, msg=name)
+
+
+def test_squared_distances_and_their_first_and_second_derivatives() -> None:
+    sizes = (3, 5, 4), (3, 4, 6), (5, 6), (2, 6), (2,)
+    inputs = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in sizes]
+    with unittest.mock.patch("crcl.matchers.distances.ROWS", 11):  # two images, then one
+        assert torch.equal(_SquaredDistances.apply(*inputs), plainly(*inputs))
+        assert torch.autograd.gradcheck(_SquaredDistances.apply, inputs)
+        assert torch.autograd.gradgradcheck(_SquaredDistances.apply, inputs)
 
 
 @each

@@ -112,6 +112,11 @@ def test_the_learning_rate_decays_in_the_last_piece_only() -> None:
     assert rates == [1, 1, 1, 1, 1, 0.5, 0.5, 0.25]
 
 
+def test_the_decay_does_not_count_the_epochs_of_the_warm_up() -> None:
+    schedule = Schedule((1, 7), learning_rate=1.0, decay_after=2, decay=0.5, warmup=3)
+    assert [schedule.clock(1, epoch, 0).learning_rate for epoch in range(7)] == [1, 1, 1, 1, 1, 0.5, 0.5]
+
+
 def test_epochs_are_counted_within_the_piece_and_over_all_pieces() -> None:
     method = Counting()
     fit_counting(method, Schedule((2, 1, 2)))
@@ -287,8 +292,8 @@ def test_training_never_sees_the_truth(tmp_path: Path, monkeypatch: pytest.Monke
             seen.append(batches.pairs.truth)
             yield StepLog(1, 1.0)
 
-    def build(config: Any, learner: Learner, pairs: int) -> Any:
-        spy = Spy()
+    def build(config: Any, make_learner: Callable[[], Learner], pairs: int) -> Any:
+        spy, learner = Spy(), make_learner()
         monkeypatch.setattr(spy, "begin_piece", lambda piece: setattr(spy, "module", learner.make_matcher()))
         monkeypatch.setattr(spy, "state_dict", lambda: {})
         return spy

@@ -29,7 +29,7 @@ class Audit:
     """(N,) pair numbers, the least believed first"""
     pairs: Pairs
     correspondence: np.ndarray
-    """(N,) in the order of the pairs"""
+    """(N,) in the order of the pairs; NaN where nothing is believed"""
     similarity: np.ndarray
     """(N,) in the order of the pairs"""
     threshold: float
@@ -39,10 +39,17 @@ class Audit:
         """Numbers of the suspect pairs, worst first."""
         return self.rows[self.correspondence[self.rows] < self.threshold]
 
+    @property
+    def believes(self) -> bool:
+        """Whether anything is believed; otherwise the order is that of similarity, and nobody is suspect."""
+        return not np.isnan(self.correspondence).any()
+
     def detection(self) -> Detection | None:
-        """How right the suspicions are, where the truth is known."""
+        """How right the suspicions are, where the truth is known; without beliefs, how right the order is."""
         if self.pairs.truth is None:
             return None
+        if not self.believes:
+            return detection(self.similarity, self.pairs.truth, threshold=-np.inf)
         return detection(self.correspondence, self.pairs.truth, threshold=self.threshold)
 
     def table(self) -> pa.Table:
@@ -53,8 +60,8 @@ class Audit:
             "row": pa.array(rows if self.pairs.caption_rows is None else self.pairs.caption_rows[rows]),
             "image": pa.array([str(self.pairs.image_ids[image]) for image in images], pa.string()),
             "caption": pa.array([self.pairs.captions[row] for row in rows], pa.string()),
-            "correspondence": pa.array(self.correspondence[rows].astype(np.float32)),
-            "suspect": pa.array(self.correspondence[rows] < self.threshold),
+            "correspondence": pa.array(self.correspondence[rows].astype(np.float32), from_pandas=True),  # NaN: null
+            "suspect": pa.array(self.correspondence[rows] < self.threshold, mask=np.isnan(self.correspondence[rows])),
             "similarity": pa.array(self.similarity[rows].astype(np.float32)),
         }
         if self.pairs.truth is not None:
@@ -62,10 +69,14 @@ class Audit:
         return pa.table(columns)
 
 
-def audit(pairs: Pairs, correspondence: np.ndarray, similarity: np.ndarray, *, threshold: float = THRESHOLD) -> Audit:
-    """Order the pairs by belief, then by similarity, worst first."""
+def audit(
+    pairs: Pairs, correspondence: np.ndarray | None, similarity: np.ndarray, *, threshold: float = THRESHOLD
+) -> Audit:
+    """Order the pairs by belief, then by similarity, worst first; by similarity alone where nothing is believed."""
     if not 0 <= threshold <= 1:
         raise InputError(f"the threshold must be between 0 and 1, got {threshold}")
+    if correspondence is None:
+        correspondence = np.full(len(pairs), np.nan, dtype=np.float32)
     if len(correspondence) != len(pairs):
         raise InputError(f"{pairs.source}: {len(pairs)} pairs, but beliefs for {len(correspondence)}")
     return Audit(np.lexsort((similarity, correspondence)), pairs, correspondence, similarity, threshold)

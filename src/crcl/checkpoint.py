@@ -5,6 +5,8 @@
     noise.npy             the injected mismatches, in the field's layout (where noise was injected)
     trusted.npy           rows of training pairs known to match (where a file of them was given)
     standardize.npz       the features' mean and deviation (where asked for)
+    start.safetensors     the weights that each piece begins from (where a training starts from another run)
+    start.npz             the beliefs that it begins with (where that run had some about the same pairs)
     matcher.safetensors   the best matcher of the newest piece, by dev rSum
     ledger.npz            the belief in each pair, as the last epoch used it
     training.pt           the last state: everything needed to go on (tensors and plain values, nothing pickled)
@@ -21,6 +23,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +39,31 @@ from crcl.errors import InputError, TrainingError
 
 FORMAT = 1
 RECORD = {"piece", "epoch", "loss", "dev"}
+LEARNT = ("matcher.safetensors", "ledger.npz")
+START = ("start.safetensors", "start.npz")
 SIZES = ("pairs", "images", "regions", "features", "vocabulary", "networks")
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What a training comes to: a matcher's weights, and the belief in each pair where there are any."""
+
+    weights: dict[str, Tensor]
+    beliefs: np.ndarray | None = None
 
 
 class Run:
     """An open run folder."""
 
-    def __init__(self, path: Path, config: dict[str, Any], sizes: dict[str, int], fingerprint: str) -> None:
+    def __init__(
+        self, path: Path, config: dict[str, Any], sizes: dict[str, int], fingerprint: str, imported: str = ""
+    ) -> None:
         self.path = path
         self.config = config
         self.sizes = sizes
         self.fingerprint = fingerprint
+        self.imported = imported
+        """Where the weights come from, in words, if they were not trained here."""
 
     @property
     def networks(self) -> int:
@@ -65,9 +82,15 @@ class Run:
         noise: np.ndarray | None = None,
         trusted: np.ndarray | None = None,
         standardize: Standardize | None = None,
+        start: Learnt | None = None,
+        learnt: Learnt | None = None,
+        imported: str = "",
         overwrite: bool = False,
     ) -> "Run":
-        """Start a run folder; an existing one is replaced only if asked."""
+        """Start a run folder; an existing one is replaced only if asked.
+
+        `start` is what the training is to begin from. `learnt` is what an imported run has come to already.
+        """
         path = Path(path).absolute()
         refuse_existing(path, overwrite=overwrite)
         fresh, old = (path.with_name(f".{path.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
@@ -82,9 +105,14 @@ class Run:
                 write_arrays(
                     fresh / "standardize.npz", mean=standardize.mean, deviation=np.array(standardize.deviation)
                 )
+            for state, weights, beliefs in ((start, *START), (learnt, *LEARNT)):
+                if state is not None:
+                    write_weights(fresh / weights, state.weights)
+                if state is not None and state.beliefs is not None:
+                    write_arrays(fresh / beliefs, correspondence=state.beliefs)
             files = sorted(file.name for file in fresh.iterdir())
-            about = {"format": FORMAT, "files": files, "sizes": sizes, "fingerprint": fingerprint, "config": config}
-            write_json(fresh / "config.json", about)
+            about = {"format": FORMAT, "files": files, "sizes": sizes, "fingerprint": fingerprint}
+            write_json(fresh / "config.json", about | ({"imported": imported} if imported else {}) | {"config": config})
             if path.exists():
                 with _locked(path):
                     path.rename(old)
@@ -96,7 +124,7 @@ class Run:
                 old.rename(path)
             shutil.rmtree(fresh, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
-        return cls(path, config, sizes, fingerprint)
+        return cls(path, config, sizes, fingerprint, imported)
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
@@ -116,14 +144,9 @@ class Run:
         config, sizes, files = content.get("config"), content.get("sizes"), content.get("files", [])
         if isinstance(sizes, dict):
             sizes.setdefault("networks", 1)  # older runs do not say
-        if (
-            not isinstance(config, dict)
-            or not isinstance(sizes, dict)
-            or not isinstance(files, list)
-            or not all(type(sizes.get(name)) is int and 0 < sizes[name] < 2**31 for name in SIZES)
-        ):
+        if not isinstance(config, dict) or not isinstance(files, list) or not valid_sizes(sizes):
             raise InputError(f"{path / 'config.json'}: incomplete; train again with --overwrite")
-        run = cls(path, config, sizes, str(content.get("fingerprint", "")))
+        run = cls(path, config, sizes, str(content.get("fingerprint", "")), str(content.get("imported", "")))
         run.require(*files)
         return run
 
@@ -175,21 +198,34 @@ class Run:
         return Standardize(mean, float(deviation))
 
     def save_matcher(self, state: dict[str, Tensor]) -> None:
-        plain = {name: value.detach().cpu().contiguous() for name, value in state.items()}
-        write_bytes(self.path / "matcher.safetensors", safetensors.torch.save(plain))
+        write_weights(self.path / LEARNT[0], state)
 
     def load_matcher(self) -> dict[str, Tensor]:
-        path = self._there("matcher.safetensors")
-        try:
-            return safetensors.torch.load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
+        return _read_weights(self._there(LEARNT[0]))
+
+    def load_start(self) -> Learnt | None:
+        """What the training begins from; None where it begins from fresh weights."""
+        weights, beliefs = (self.path / name for name in START)
+        if not weights.is_file():
+            return None
+        return Learnt(_read_weights(weights), self._read_beliefs(beliefs) if beliefs.is_file() else None)
 
     def save_ledger(self, correspondence: np.ndarray) -> None:
-        write_arrays(self.path / "ledger.npz", correspondence=correspondence)
+        write_arrays(self.path / LEARNT[1], correspondence=correspondence)
 
     def load_ledger(self) -> np.ndarray:
-        path = self._there("ledger.npz")
+        if not self.has_beliefs:
+            raise InputError(
+                f"{self.path}: imported without beliefs; `crcl train DATA -o NEW --start {self.path}` comes to some"
+            )
+        return self._read_beliefs(self._there(LEARNT[1]))
+
+    @property
+    def has_beliefs(self) -> bool:
+        """Whether the run believes anything of its pairs, or is to; a run may be imported without beliefs."""
+        return not self.imported or (self.path / LEARNT[1]).is_file()
+
+    def _read_beliefs(self, path: Path) -> np.ndarray:
         beliefs = _read_npz(path, "correspondence")["correspondence"]
         if beliefs.dtype != np.float32 or beliefs.shape != (self.sizes["pairs"],) or not np.isfinite(beliefs).all():
             raise InputError(f"{path}: damaged (not a belief for each of {self.sizes['pairs']} pairs)")
@@ -255,6 +291,11 @@ class Run:
         return path
 
 
+def valid_sizes(sizes: Any) -> bool:
+    """Whether all sizes are there, as a matcher can be made of."""
+    return isinstance(sizes, dict) and all(type(sizes.get(name)) is int and 0 < sizes[name] < 2**31 for name in SIZES)
+
+
 def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
     """Stop before an existing folder is lost."""
     path = Path(path)
@@ -277,7 +318,10 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def write_bytes(path: Path, data: bytes | memoryview) -> None:
+RESUME = "what was saved before is still there: make room and go on with --resume"
+
+
+def write_bytes(path: Path, data: bytes | memoryview, *, advice: str = RESUME) -> None:
     """Write under a temporary name, flush to disk, rename: the old content or the new, never half."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -294,11 +338,16 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise _could_not_save(path, error) from error
+        raise _could_not_save(path, error, advice) from error
 
 
 def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def write_weights(path: Path, weights: dict[str, Tensor]) -> None:
+    plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    write_bytes(path, safetensors.torch.save(plain))
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
@@ -313,17 +362,21 @@ def write_arrays(path: Path, **arrays: np.ndarray) -> None:
     write_bytes(path, buffer.getbuffer())
 
 
-def _could_not_save(path: Path, error: OSError) -> TrainingError:
-    return TrainingError(
-        f"could not save {path}: {error.strerror or error}; what was saved before is still there: "
-        "make room and go on with --resume"
-    )
+def _could_not_save(path: Path, error: OSError, advice: str = RESUME) -> TrainingError:
+    return TrainingError(f"could not save {path}: {error.strerror or error}; {advice}")
 
 
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load_file(path)
+    except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
 
 

@@ -3,27 +3,28 @@
 import json
 import shlex
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress as Bar
 from rich.table import Table
 
 from crcl import __version__, config, recipe
+from crcl import adopt as adopting
 from crcl import audit as auditing
 from crcl import demo as demonstration
+from crcl import export as exporting
 from crcl import info as describing
 from crcl.checkpoint import Run
 from crcl.data import noise as mismatching
 from crcl.data.formats import read, splits
 from crcl.errors import InputError, TrainingError
 from crcl.metrics import Retrieval
-from crcl.progress import TensorBoard, Terminal
-from crcl.score import Progress
-from crcl.score import evaluate as score
+from crcl.progress import TensorBoard, Terminal, Work
+from crcl.score import check_folds, check_similarity_file, evaluate_each, similarity_file
 from crcl.train import Interrupted, Listener
 
 app = typer.Typer(
@@ -37,6 +38,9 @@ app = typer.Typer(
 out = Console(highlight=False, markup=False)
 err = Console(stderr=True, highlight=False, markup=False)
 
+ORDER_SCORES = ("auroc", "average_precision")
+"""Scores of an audit that need no threshold."""
+
 Data = Annotated[Path, typer.Argument(help="Folder in the field's layout, or a table (.csv .tsv .jsonl .parquet).")]
 Features = Annotated[Path | None, typer.Option(help="A table's features file (.npy).")]
 Ids = Annotated[Path | None, typer.Option(help="A table's image ids, one per row of the features.")]
@@ -44,6 +48,7 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Any key, e.g. loss.tau=0.03; `crcl info` lists all.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+Memory = Annotated[float | None, typer.Option(help="GiB for intermediate results; the run's train.memory, mostly 4.")]
 
 
 def main() -> None:
@@ -104,6 +109,10 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and augmentation.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that prepare batches.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="Train this run further: begin from its matcher, words and beliefs.")
+    ] = None,
+    memory: Annotated[float | None, typer.Option(help="GiB for intermediate results of saf and sgr.")] = None,
     settings: Settings = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, to the same end.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
@@ -129,6 +138,8 @@ def train(
         "train.seed": seed,
         "train.workers": workers,
         "train.device": device,
+        "train.memory": memory,
+        "train.start": _text(start and start.absolute()),
     }
     asked: dict[str, Any] = {
         "preset": preset,
@@ -137,15 +148,54 @@ def train(
         "settings": settings or (),
     }
     go_on = resume and run.is_dir()
-    chosen = recipe.resumed_config(run, **asked) if go_on else config.load(**asked)
+    chosen = recipe.resumed_config(run, **asked) if go_on else recipe.asked_config(**asked)
     if go_on:
         _say_if_finished(run, chosen)
-    listeners: list[Listener] = [Terminal(recipe.schedule(chosen), console=err)]
+    listeners: list[Listener] = [Terminal(recipe.schedule(chosen), err, networks=recipe.NETWORKS.get(chosen.method, 1))]
     if tensorboard:
         listeners.append(TensorBoard(run / "tensorboard"))
     recipe.train(chosen, run, resume=resume, overwrite=overwrite, listeners=listeners, say=_note)
     split = "" if "test" in splits(data) else " --split dev"
     out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
+
+
+@app.command("import")
+def import_(
+    checkpoint: Annotated[Path, typer.Argument(help="The authors' file, e.g. model_best.pth.tar.")],
+    data: Annotated[Path, typer.Option(help="The data that it was trained on: a folder, or a table.")],
+    run: Annotated[Path, typer.Option("-o", "--out", help="Run folder to write.")],
+    vocab: Annotated[
+        Path | None, typer.Option(help="Its vocabulary in the field's JSON, if not near the data.")
+    ] = None,
+    noise_file: Annotated[Path | None, typer.Option(help="The mismatches that it was trained with (.npy).")] = None,
+    method: Annotated[str | None, typer.Option(help="How it was trained, where the file does not tell.")] = None,
+    features: Features = None,
+    ids: Ids = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
+) -> None:
+    """Make a run folder of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC.
+
+    Example: `crcl import model_best.pth.tar --data data/f30k_precomp -o runs/published`
+
+    Nothing in the file is executed: what is not weights, arrays or plain values is refused.
+    """
+    made = adopting.adopt(
+        checkpoint,
+        data.absolute(),
+        run,
+        vocab=vocab,
+        noise_file=noise_file and noise_file.absolute(),
+        method=method,
+        features=features and features.absolute(),
+        ids=ids and ids.absolute(),
+        overwrite=overwrite,
+        say=_note,
+    )
+    out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)
+    split = "" if "test" in splits(data) else " --split dev"
+    out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
+    if fitting := recipe.methods_of(made.networks):
+        out.print(f"  crcl train {data} -o NEW --start {run} --method {fitting[0]}", soft_wrap=True)
 
 
 @app.command()
@@ -156,32 +206,54 @@ def evaluate(
     folds: Annotated[int, typer.Option(help="Average over so many consecutive parts (COCO 1K: 5).")] = 1,
     features: Features = None,
     ids: Ids = None,
+    save_sims: Annotated[
+        Path | None, typer.Option(help="Also write the similarities, (images, captions) float32 (.npy).")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file of similarities.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Device = "auto",
+    memory: Memory = None,
 ) -> None:
     """Retrieval scores: R@1, R@5, R@10, median and mean rank in both directions, rSum.
 
     Example: `crcl evaluate runs/saf runs/sgr --split testall --folds 5`
 
-    Ties count against the model.
+    Ties count against the model. Of several runs the scores of each alone are told too; each is computed once.
     """
-    opened = [recipe.open_scorer(run, device=device) for run in runs]
+    if save_sims is not None:
+        if folds > 1:
+            raise InputError("--save-sims writes all images with all captions, which folds do not compare; leave one")
+        check_similarity_file(save_sims, overwrite=overwrite)
+    opened = [recipe.open_scorer(run, device=device, memory=memory) for run in runs]
     for opened_run, stored, _ in opened:
         _warn_if_unfinished(opened_run, stored)
     pairs = _pairs(opened[0][1], split, data, features, ids)
     for run, _, _ in opened:
         recipe.check_features(run, pairs)
-    with _bar("scoring") as bar:
-        scores = score([scorer for _, _, scorer in opened], pairs, folds=folds, progress=_follow(bar))
+    check_folds(pairs, folds)
+    if save_sims is not None:
+        _refuse_input(save_sims, pairs.source, opened[0][1].data.path)
+    with similarity_file(save_sims, pairs) if save_sims else nullcontext() as sims, _watch("scoring") as progress:
+        scorers = [scorer for _, _, scorer in opened]
+        found = evaluate_each(scorers, pairs, folds=folds, progress=progress, out=sims)
+    scores = found.together
     conditions = [recipe.conditions(run, stored) for run, stored, _ in opened]
+    members = [(run, scored) for (run, _, _), scored in zip(opened, found.members, strict=True)]
     if as_json:
-        about = {"split": split, "folds": folds, "runs": conditions}
+        alone = [{"run": str(run.path), "rsum": scored.rsum, **asdict(scored)} for run, scored in members]
+        about = {"split": split, "folds": folds, "runs": conditions, "members": alone}
         out.print(json.dumps({"rsum": scores.rsum, **asdict(scores), **about}), soft_wrap=True)
+        return
+    parts = f", mean of {folds} folds" if folds > 1 else ""
+    out.print(_retrieval_table(scores, f"{split}: {pairs.images:,} images, {len(pairs):,} captions{parts}"))
+    if len(runs) == 1:
+        out.print(conditions[0], soft_wrap=True)
     else:
-        parts = f", mean of {folds} folds" if folds > 1 else ""
-        out.print(_retrieval_table(scores, f"{split}: {pairs.images:,} images, {len(pairs):,} captions{parts}"))
-        for line in conditions:
-            out.print(line, soft_wrap=True)
+        out.print("mean of the similarities of these runs, which alone have:")
+        for rsum, line in sorted(zip((scored.rsum for _, scored in members), conditions, strict=True), reverse=True):
+            out.print(f"  rSum {rsum:.1f}  {line}", soft_wrap=True)
+    if save_sims is not None:
+        out.print(f"similarities written to {save_sims}", soft_wrap=True)
 
 
 @app.command()
@@ -193,6 +265,7 @@ def audit(
     features: Features = None,
     ids: Ids = None,
     device: Device = "auto",
+    memory: Memory = None,
 ) -> None:
     """Write what is believed of every training pair, worst first.
 
@@ -203,16 +276,22 @@ def audit(
     """
     output = output or run / "audit.csv"
     auditing.check_ending(output)
-    opened, stored, scorer = recipe.open_scorer(run, device=device)
+    opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
     _warn_if_unfinished(opened, stored)
     pairs = recipe.audited_pairs(opened, _located(stored, data, features, ids))
-    with _bar("similarities") as bar:
-        similarity = scorer.pair_similarities(pairs, progress=_follow(bar))
-    found = auditing.audit(pairs, opened.load_ledger(), similarity, threshold=threshold)
+    with _watch("similarities") as progress:
+        similarity = scorer.pair_similarities(pairs, progress=progress)
+    beliefs = opened.load_ledger() if opened.has_beliefs else None
+    found = auditing.audit(pairs, beliefs, similarity, threshold=threshold)
     _refuse_input(output, pairs.source, stored.data.path)
     auditing.write(found, output)
-    share = len(found.suspects) / len(pairs)
-    out.print(f"{len(found.suspects):,} of {len(pairs):,} pairs ({share:.1%}) are suspect at threshold {threshold:g}")
+    if found.believes:
+        share, how_many = len(found.suspects) / len(pairs), f"{len(found.suspects):,} of {len(pairs):,} pairs"
+        out.print(f"{how_many} ({share:.1%}) are suspect at threshold {threshold:g}")
+    else:
+        _note(
+            f"{run} was imported without beliefs: the pairs are in the order of their similarity, and none is suspect"
+        )
     if found.correspondence.mean() < auditing.LOW_BELIEF:
         _note(
             f"the mean belief is {found.correspondence.mean():.3f}: with few pairs, few epochs or many captions that "
@@ -220,9 +299,35 @@ def audit(
         )
     scores = found.detection()
     if scores is not None:
-        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in asdict(scores).items())
+        known = {name: value for name, value in asdict(scores).items() if found.believes or name in ORDER_SCORES}
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items())
         out.print(f"against the injected noise: {numbers}", soft_wrap=True)
     out.print(f"written to {output}", soft_wrap=True)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    output: Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors); with --onnx a folder.")],
+    onnx: Annotated[bool, typer.Option("--onnx", help="Graphs that run without torch, of vse and bow.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
+) -> None:
+    """Write the trained matcher for use elsewhere: its weights in one file, or as ONNX graphs.
+
+    Example: `crcl export runs/first -o first.safetensors`, or `crcl export runs/first --onnx -o first-onnx`
+
+    ONNX graphs are compared with torch on random inputs before they are kept.
+    """
+    if not onnx:
+        words = exporting.save_weights(run, output, overwrite=overwrite)
+        out.print(f"weights written to {output}, words to {words}", soft_wrap=True)
+        return
+    difference = exporting.save_onnx(run, output, overwrite=overwrite)
+    if difference is None:
+        _note("onnxruntime is not installed, so the graphs were not compared with torch: pip install 'crcl[onnx]'")
+    else:
+        out.print(f"compared with torch on random inputs: the vectors differ by {difference:.1e} at most")
+    out.print(f"graphs written to {output}; {output / 'about.json'} says how to use them", soft_wrap=True)
 
 
 @app.command()
@@ -282,10 +387,10 @@ def demo(
 
     def listen(name: str, chosen: config.Config) -> Terminal:
         err.print(f"training {name}")
-        return Terminal(recipe.schedule(chosen), console=err)
+        return Terminal(recipe.schedule(chosen), err, networks=recipe.NETWORKS.get(chosen.method, 1))
 
     outcomes = demonstration.demo(
-        folder, images=images, seed=seed, settings=tuple(settings or ()), bar=_bar, listen=listen
+        folder, images=images, seed=seed, settings=tuple(settings or ()), watch=_watch, listen=listen
     )
     table = Table("method", "rSum", "text R@1", "image R@1", "detection AUROC", "AP", title="Test scores on the scenes")
     for outcome in outcomes:
@@ -337,14 +442,8 @@ def _pairs(stored: config.Config, split: str, data: Path | None, features: Path 
     return recipe.read_split(_located(stored, data, features, ids), split)
 
 
-def _bar(what: str) -> Bar:
-    bar = Bar(console=err, transient=True, disable=not err.is_terminal)
-    bar.add_task(what, total=None)
-    return bar
-
-
-def _follow(bar: Bar) -> Progress:
-    return lambda done, total: bar.update(bar.task_ids[0], completed=done, total=total)
+def _watch(what: str) -> Work:
+    return Work(what, err)
 
 
 def _retrieval_table(scores: Retrieval, title: str) -> Table:

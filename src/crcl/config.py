@@ -17,9 +17,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from crcl.errors import InputError, did_you_mean
 
 MatcherName = Literal["vse", "bow", "saf", "sgr", "scan"]
-MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "mscn"]
+MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "decl", "ncr", "bicro", "mscn"]
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
+DIVIDING = ("ncr", "bicro")
+"""Methods that divide the pairs into clean and noisy ones after a warm-up."""
 
 MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {
     "mscn": (("vse", "bow", "saf", "sgr"), "its meta-network reads a similarity vector, which that one does not make"),
@@ -97,6 +99,14 @@ class MatcherConfig(Section):
     """Size of a word vector."""
     similarity: Count = 256
     """Size of a similarity vector (saf and sgr)."""
+    direction: Literal["t2i", "i2t"] = "t2i"
+    """Words attend to regions (t2i), or regions to words (scan)."""
+    pooling: Literal["lse", "mean", "max", "sum"] = "lse"
+    """How relevances become one similarity (scan)."""
+    smooth: NotNegative = 0.0
+    """Inverse temperature λ of the attention (scan); 0: 9 for t2i, 4 for i2t."""
+    sharp: NotNegative = 0.0
+    """Sharpness μ of the pooling lse (scan); 0: 6 for t2i, 5 for i2t."""
 
 
 class LossConfig(Section):
@@ -106,12 +116,16 @@ class LossConfig(Section):
     """Temperature τ of the matching probabilities (Eq. 3); 0.03 to 0.07 is sensible."""
     scale: NotNegative = 5.0
     """Scale λ of the active complementary loss (Eq. 8)."""
+    terms: Literal["both", "active", "complementary"] = "both"
+    """Method crcl: the whole loss, L_d alone, or L_r alone with q = 1 - label (the paper's ablation)."""
     margin: NotNegative = 0.2
     """Margin of the triplet losses (Eq. 2)."""
-    kind: Literal["log", "tan", "abs", "exp", "gce"] = "tan"
-    """Member of the complementary family (method complementary)."""
-    q: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """Exponent of the member gce."""
+    kind: Literal["log", "tan", "abs", "exp", "gce", "robust"] = "tan"
+    """Method complementary: a member of RCL's family, or robust: L_r (Eq. 6) with the fixed q of loss.q."""
+    q: Share = 0.2
+    """Exponent q of gce (greater than 0 there) and of robust."""
+    curve: Literal["exponential", "linear", "sine"] = "exponential"
+    """How the margin grows with a pair's label (methods ncr and bicro)."""
 
 
 class LedgerConfig(Section):
@@ -129,11 +143,43 @@ class LedgerConfig(Section):
     """Take matching probabilities from the training steps, or from a pass in eval mode after each epoch."""
 
 
+class DeclConfig(Section):
+    """Evidence instead of similarities (method decl)."""
+
+    warmup: Count = 5
+    """First epochs, in which every pair counts as matched; published: 5, and 2 from 60 % mismatches on."""
+    evidence_tau: Annotated[float, Field(ge=0.05)] = 0.1
+    """Temperature τ of the evidence; lower ones make more evidence than can be counted exactly."""
+    divergence: NotNegative = 0.1
+    """Scale λ₂ of the divergence of the wrong candidates' evidence from none."""
+    hinge: NotNegative = 0.8
+    """Scale λ₁ of the hinge."""
+    most_negatives: Count = 128
+    """Hardest negatives in the hinge of the first step."""
+    least_negatives: Count = 5
+    """Fewest hardest negatives in the hinge."""
+    shrink: NotNegative = 0.025
+    """Negatives that the hinge loses per step; small data take few steps and need more."""
+
+
+class DivisionConfig(Section):
+    """Division into clean and noisy pairs (methods ncr and bicro)."""
+
+    warmup: Count = 5
+    """First epochs, on all pairs alike; the decay of the learning rate does not count them."""
+    threshold: ShareBelowOne = 0.5
+    """A pair is clean if the mixture's posterior is above this."""
+    kept: Annotated[float, Field(gt=0, le=1)] = 0.3
+    """Share of each batch, that with the smallest losses, which the warm-up of bicro learns from."""
+    cut: ShareBelowOne = 0.5
+    """A label of bicro that is not above this becomes 0."""
+
+
 class MscnConfig(Section):
     """Meta-network, and the pairs known to match that it learns from (method mscn)."""
 
     warmup: Annotated[int, Field(ge=0)] = 5
-    """First epochs, in which every pair counts as matched."""
+    """First epochs, in which every pair counts as matched; the decay of the learning rate does not count them."""
     hidden: Count = 64
     """Hidden units of the meta-network."""
     meta_lr: Positive = 1.7e-5
@@ -171,8 +217,12 @@ class TrainConfig(Section):
     """auto, cpu, cuda, cuda:N or mps."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number type of the matcher's products; losses are always float32."""
+    memory: Positive = 4.0
+    """GiB that the intermediate results of saf or sgr may take; with less, a step computes them twice."""
     save_minutes: NotNegative = 10.0
     """Minutes between saves within an epoch, beside the save after each epoch."""
+    start: OptionalText = None
+    """Run folder whose matcher, words and beliefs to begin from; empty: from fresh weights."""
 
     @field_validator("device")
     @classmethod
@@ -186,7 +236,7 @@ class Config(Section):
     """A whole training."""
 
     method: MethodName = "crcl"
-    """How the matcher is trained: crcl, or one plain loss for comparison."""
+    """How the matcher is trained: crcl, another robust method or one plain loss for comparison."""
     data: DataConfig = DataConfig()
     """Which pairs."""
     noise: NoiseConfig = NoiseConfig()
@@ -197,6 +247,10 @@ class Config(Section):
     """Parameters of the losses."""
     ledger: LedgerConfig = LedgerConfig()
     """Correction of the correspondences."""
+    decl: DeclConfig = DeclConfig()
+    """Evidence of method decl."""
+    division: DivisionConfig = DivisionConfig()
+    """Clean and noisy pairs."""
     mscn: MscnConfig = MscnConfig()
     """Meta-network of method mscn."""
     train: TrainConfig = TrainConfig()
@@ -222,6 +276,8 @@ SECTIONS: dict[str, type[Section]] = {
     "matcher": MatcherConfig,
     "loss": LossConfig,
     "ledger": LedgerConfig,
+    "decl": DeclConfig,
+    "division": DivisionConfig,
     "mscn": MscnConfig,
     "train": TrainConfig,
 }
@@ -410,11 +466,20 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
             f"ledger.freeze_epochs: {config.ledger.freeze_epochs} epochs of each piece are frozen, and no piece of "
             f"train.pieces {list(config.train.pieces)} is longer: no belief would ever change"
         )
+    if config.method in DIVIDING and config.division.warmup >= config.train.pieces[-1]:
+        raise InputError(
+            f"division.warmup: the first {config.division.warmup} epochs divide nothing, and train.pieces "
+            f"{list(config.train.pieces)} ends with {config.train.pieces[-1]}: no pair would ever be called noisy"
+        )
     if config.ledger.probability == "eval" and config.ledger.correction != "paper":
         raise InputError(
             f"ledger.probability=eval goes with ledger.correction=paper only: {config.ledger.correction} takes the "
             "probability of the current step"
         )
+    if config.method == "complementary" and config.loss.kind == "gce" and config.loss.q == 0:
+        raise InputError("loss.q: must be greater than 0 for loss.kind=gce, got 0; its limit there is loss.kind=log")
+    if config.method == "decl":
+        _check_decl(config)
     if config.method == "mscn" and config.mscn.warmup >= config.train.pieces[-1]:
         raise InputError(
             f"mscn.warmup: {config.mscn.warmup} epochs count every pair as matched, and train.pieces "
@@ -427,6 +492,19 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
             f"it goes with {', '.join(matchers)}"
         )
     return config
+
+
+def _check_decl(config: Config) -> None:
+    if config.decl.warmup >= config.train.pieces[-1]:
+        raise InputError(
+            f"decl.warmup: {config.decl.warmup} epochs count every pair as matched, and train.pieces "
+            f"{list(config.train.pieces)} ends with {config.train.pieces[-1]}: no pair would ever be judged"
+        )
+    if config.decl.least_negatives > config.decl.most_negatives:
+        raise InputError(
+            f"decl.least_negatives: {config.decl.least_negatives} is more than decl.most_negatives, "
+            f"{config.decl.most_negatives}"
+        )
 
 
 def _wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> str:
@@ -443,7 +521,7 @@ def _wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> str:
         near = did_you_mean(given, choices) if isinstance(given, str) else ""
         return f"{where}: must be one of {', '.join(choices)}, got {_show(given)}{near}"
     if kind in MESSAGES:
-        bounds = {name: int(bound) if isinstance(bound, float) else bound for name, bound in context.items()}
+        bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in context.items()}
         return f"{where}{place}: {MESSAGES[kind].format(**bounds)}, got {_show(given)}"
     expected = "whole number" if place else _type_name(KEYS[key].annotation)
     article = "" if expected in ("text", "true or false") else "a "

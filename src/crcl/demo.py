@@ -1,11 +1,11 @@
 """The built-in demonstration: drawn scenes, 40 % of the training pairs mismatched, plain training against CRCL."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.progress import Progress as Bar
 
 from crcl import audit, plots
 from crcl.config import Config, load
@@ -16,7 +16,7 @@ from crcl.errors import InputError
 from crcl.features import grid_features
 from crcl.metrics import Detection, Retrieval
 from crcl.recipe import audited_pairs, open_scorer, read_split, train
-from crcl.score import evaluate
+from crcl.score import Progress, evaluate
 from crcl.train import Listener
 
 METHODS = {"infonce": "plain (InfoNCE)", "crcl": "CRCL"}
@@ -27,6 +27,9 @@ LEFT_BEHIND = {
     "beliefs.png": "retrieval of both methods, beliefs of matched and mismatched pairs",
     "worst.png": "the worst pairs with their images",
 }
+
+Watch = Callable[[str], AbstractContextManager[Progress]]
+"""Gives what is told of the progress of some named work."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,14 @@ def demo(
     images: int = 2000,
     seed: int = 0,
     settings: tuple[str, ...] = (),
-    bar: Callable[[str], Bar] | None = None,
+    watch: Watch | None = None,
     listen: Callable[[str, Config], Listener] | None = None,
 ) -> list[Outcome]:
     """Draw, mismatch, train twice, compare; everything is left in the folder, and what is there already is kept."""
     folder = Path(folder)
     data = folder / "data"
     if not data.exists():
-        _draw_scenes(data, images, seed, bar)
+        _draw_scenes(data, images, seed, watch)
     elif (there := read(data).images) != images:
         raise InputError(f"{data}: {there} training images are drawn there, not {images}; give another folder")
     outcomes = [
@@ -65,10 +68,9 @@ def demo(
     return outcomes
 
 
-def _draw_scenes(data: Path, images: int, seed: int, bar: Callable[[str], Bar] | None) -> None:
+def _draw_scenes(data: Path, images: int, seed: int, watch: Watch | None) -> None:
     held_out = max(images // 10, 2)
-    with bar("drawing scenes") if bar is not None else Bar(disable=True) as shown:
-        task = shown.task_ids[0] if shown.task_ids else shown.add_task("")
+    with watch("drawing scenes") if watch is not None else nullcontext() as progress:
         scenes.write(
             data,
             describe=grid_features,
@@ -76,7 +78,7 @@ def _draw_scenes(data: Path, images: int, seed: int, bar: Callable[[str], Bar] |
             dev=held_out,
             test=held_out,
             seed=seed,
-            progress=lambda done, total: shown.update(task, completed=done, total=total),
+            progress=progress,
         )
 
 

@@ -104,15 +104,23 @@ def beta_mixture(
 def beta_posterior(losses: np.ndarray, *, steps: int = 10, edge: float = 1e-4) -> np.ndarray:
     """BiCro: how likely each loss is from the lower of two beta distributions fitted to all of them. (N,)
 
-    Losses are stretched to [0, 1] and clipped by `edge`. The published code takes the first component, whichever its
-    mean, and does not clip where it reads the posterior: the smallest loss of all can then become NaN, hence noisy.
+    Losses are stretched to [0, 1] and clipped by `edge`. A small loss is meant to speak for a match, but the wider of
+    two beta distributions wins both tails. So here the posterior does not fall again below the lower mean, nor rise
+    again above the upper one; the published code takes it as it is, of the first component whichever its mean, and
+    without clipping, so that the smallest loss of all can become NaN, hence noisy.
     """
     scaled = rescale(losses)
     if not scaled.any():
         return np.ones(len(scaled))
     scaled = scaled.clip(edge, 1 - edge)
     mixture = beta_mixture(scaled, steps=steps)
-    return mixture.posterior(scaled)[mixture.mean.argmin()]
+    posterior = mixture.posterior(scaled)[mixture.mean.argmin()]
+    upwards = np.argsort(scaled, kind="stable")
+    left = upwards[scaled[upwards] < mixture.mean.min()][::-1]
+    right = upwards[scaled[upwards] > mixture.mean.max()]
+    posterior[left] = np.maximum.accumulate(posterior[left])
+    posterior[right] = np.minimum.accumulate(posterior[right])
+    return posterior
 
 
 def divide(posterior: np.ndarray, threshold: float = 0.5) -> np.ndarray:

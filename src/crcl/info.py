@@ -51,20 +51,30 @@ def describe_run(run: Run) -> list[Fact]:
         ("run", str(run.path)),
         ("method", f"{config.method} on {config.matcher.name}, embedding {config.matcher.embedding}"),
         ("data", f"{config.data.path}: {sizes['pairs']:,} pairs, {sizes['images']:,} images"),
-        ("noise", describe_noise(config)),
-        ("schedule", f"pieces {list(pieces)}, seed {config.train.seed}"),
-        ("progress", f"{len(records)} of {sum(pieces)} epochs"),
+        ("noise", describe_noise(config, imported=bool(run.imported))),
     ]
+    if run.imported:
+        facts.append(("imported", f"from {run.imported}"))
+    else:
+        facts.append(("schedule", f"pieces {list(pieces)}, seed {config.train.seed}"))
+        facts.append(("progress", f"{len(records)} of {sum(pieces)} epochs"))
+    if config.train.start:
+        facts.append(("started from", config.train.start))
     if records:
-        facts += _describe_progress(run, records, config.ledger.threshold)
+        facts.append(("best epoch", _describe_best(records)))
+    if records or run.imported:
+        facts.append(("beliefs", _describe_beliefs(run, config.ledger.threshold)))
     return facts
 
 
-def _describe_progress(run: Run, records: list[dict[str, Any]], threshold: float) -> list[Fact]:
+def _describe_best(records: list[dict[str, Any]]) -> str:
     newest = [record for record in records if record["piece"] == records[-1]["piece"]]
     best = max(newest, key=lambda record: float(record["dev"]["rsum"]))
+    return f"{best['epoch'] + 1} of piece {best['piece'] + 1}, dev rSum {best['dev']['rsum']:.1f}"
+
+
+def _describe_beliefs(run: Run, threshold: float) -> str:
+    if not run.has_beliefs:
+        return "none"
     beliefs = run.load_ledger()
-    return [
-        ("best epoch", f"{best['epoch'] + 1} of piece {best['piece'] + 1}, dev rSum {best['dev']['rsum']:.1f}"),
-        ("beliefs", f"mean {beliefs.mean():.3f}, {np.mean(beliefs < threshold):.1%} of the pairs below {threshold:g}"),
-    ]
+    return f"mean {beliefs.mean():.3f}, {np.mean(beliefs < threshold):.1%} of the pairs below {threshold:g}"

@@ -55,6 +55,9 @@ class Ledger:
         the last frozen epoch stores p̂ as it is; labels below the threshold are stored as 0, in frozen epochs too.
     correction "none": no self-refining correction. The label is the p̂ of the current step (1 in frozen epochs), and
         nothing but the last p̂ is kept.
+
+    A ledger may start from beliefs `(pairs,)` that an earlier training came to, instead of from ones. These count as a
+    piece that lies behind it: the first rule of Eq. 11, which takes p̂ as it is, was theirs, and only momentum is left.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Ledger:
         threshold: float = 0.1,
         freeze_epochs: int = 2,
         correction: Correction = "paper",
+        start: np.ndarray | None = None,
     ) -> None:
         if pairs < 1:
             raise ValueError(f"a ledger needs at least one pair, got {pairs}")
@@ -76,13 +80,16 @@ class Ledger:
             raise ValueError(f"freeze_epochs must be 0 or more, got {freeze_epochs}")
         if correction not in ("paper", "official", "none"):
             raise ValueError(f"correction must be paper, official or none, got {correction!r}")
+        if start is not None and (start.shape != (pairs,) or not ((start >= 0) & (start <= 1)).all()):
+            raise ValueError(f"a ledger of {pairs} pairs starts from as many beliefs from 0 to 1")
         self.momentum = momentum
         self.threshold = threshold
         self.freeze_epochs = freeze_epochs
         self.correction = correction
         self.piece = 0
         self.epoch = 0
-        self.correspondence = np.ones(pairs, dtype=np.float32)
+        self.pieces_before = 0 if start is None else 1
+        self.correspondence = np.ones(pairs, np.float32) if start is None else start.astype(np.float32)
         self.probability = np.full(pairs, np.nan, dtype=np.float32)  # p̂ of this epoch; NaN: not seen yet
 
     def __len__(self) -> int:
@@ -94,7 +101,7 @@ class Ledger:
             self.correspondence = refine(
                 self.correspondence,
                 self.probability,
-                piece=piece,
+                piece=self.pieces_before + piece,
                 epoch=epoch,
                 momentum=self.momentum,
                 freeze_epochs=self.freeze_epochs,
@@ -124,7 +131,7 @@ class Ledger:
         before = self.correspondence[numbers]
         refined = before if self.epoch < self.freeze_epochs else _momentum(before, now, self.momentum)
         labels = cut(refined, self.threshold)
-        store_as_is = self.piece == 0 and self.epoch == self.freeze_epochs - 1
+        store_as_is = self.pieces_before + self.piece == 0 and self.epoch == self.freeze_epochs - 1
         self.correspondence[numbers] = now if store_as_is else labels
         return labels
 

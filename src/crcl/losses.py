@@ -15,6 +15,7 @@ from torch import Tensor
 Negatives = Literal["hardest", "sum", "mean"]
 Curve = Literal["linear", "exponential", "sine"]
 Family = Literal["log", "tan", "abs", "exp", "gce"]
+Terms = Literal["both", "active", "complementary"]
 
 
 def matching_log_probs(sims: Tensor, tau: float) -> tuple[Tensor, Tensor]:
@@ -41,14 +42,22 @@ def complementary(i2t: Tensor, t2i: Tensor, q: Tensor | float) -> Tensor:
     return _complementary_rows(i2t, q) + _complementary_rows(t2i.T, q)
 
 
-def active_complementary(sims: Tensor, labels: Tensor, *, tau: float = 0.05, scale: float = 5.0) -> Tensor:
+def active_complementary(
+    sims: Tensor, labels: Tensor, *, tau: float = 0.05, scale: float = 5.0, terms: Terms = "both"
+) -> Tensor:
     """Active complementary loss, Eq. 8, with q = 1 - label; `scale` is the paper's lambda. Its mean is Eq. 9. (K,)
 
-    No gradient flows through the labels.
+    For the paper's ablation `terms` takes L_d alone, or L_r alone without its scale. No gradient flows through the
+    labels.
     """
+    if terms not in ("both", "active", "complementary"):
+        raise ValueError(f"terms must be both, active or complementary, got {terms!r}")
     i2t, t2i = matching_log_probs(sims, tau)
     labels = labels.detach().to(i2t)
-    return active(i2t, t2i, labels) + scale * complementary(i2t, t2i, 1 - labels)
+    if terms == "active":
+        return active(i2t, t2i, labels)
+    robust = complementary(i2t, t2i, 1 - labels)
+    return robust if terms == "complementary" else active(i2t, t2i, labels) + scale * robust
 
 
 def info_nce(sims: Tensor, *, tau: float = 0.05) -> Tensor:
@@ -70,10 +79,16 @@ def contrastive_complementary(sims: Tensor, *, tau: float = 0.05, kind: Family =
     return total.to(torch.promote_types(sims.dtype, torch.float32))
 
 
-def triplet(sims: Tensor, margin: Tensor | float = 0.2, *, negatives: Negatives = "hardest") -> Tensor:
+def robust_complementary(sims: Tensor, *, tau: float = 0.05, q: float = 1.0) -> Tensor:
+    """L_r, Eq. 6, with one q for all pairs, as in the paper's ablation; at q = 0 it is RCL's `tan`. (K,)"""
+    return complementary(*matching_log_probs(sims, tau), q)
+
+
+def triplet(sims: Tensor, margin: Tensor | float = 0.2, *, negatives: Negatives | int = "hardest") -> Tensor:
     """Triplet ranking loss, Eq. 2: the hinges of each pair as image anchor plus as text anchor. (K,)
 
-    `margin` is one number, or one per pair: the anchor's own margin in both directions. `mean` divides by K.
+    `margin` is one number, or one per pair: the anchor's own margin in both directions. `mean` divides by K; a number
+    n takes the mean of the n largest hinges in each direction.
     """
     with torch.autocast(sims.device.type, enabled=False):
         sims = _square(sims)
@@ -85,7 +100,10 @@ def triplet(sims: Tensor, margin: Tensor | float = 0.2, *, negatives: Negatives 
     if negatives in ("sum", "mean"):
         total = image_anchor.sum(1) + text_anchor.sum(0)
         return total / len(sims) if negatives == "mean" else total
-    raise ValueError(f"negatives must be hardest, sum or mean, got {negatives!r}")
+    if isinstance(negatives, int) and negatives >= 1:
+        count = max(min(negatives, len(sims) - 1), 1)
+        return image_anchor.topk(count, 1).values.mean(1) + text_anchor.topk(count, 0).values.mean(0)
+    raise ValueError(f"negatives must be hardest, sum or mean, or a number of 1 or more, got {negatives!r}")
 
 
 def soft_margin(labels: Tensor, margin: float = 0.2, *, curve: Curve = "exponential", base: float = 10.0) -> Tensor:
@@ -97,6 +115,67 @@ def soft_margin(labels: Tensor, margin: float = 0.2, *, curve: Curve = "exponent
     if curve == "sine":
         return margin * torch.sin(math.pi / 2 * labels) ** 2
     raise ValueError(f"curve must be linear, exponential or sine, got {curve!r}")
+
+
+def dynamic_hinge(scores: Tensor, negatives: int, *, margin: float = 0.2) -> Tensor:
+    """DECL's robust dynamic hinge: mean of the `negatives` hardest hinges of raw scores' tanh, both directions. (K,)"""
+    return triplet(scores.to(torch.promote_types(scores.dtype, torch.float32)).tanh(), margin, negatives=negatives)
+
+
+def evidence(scores: Tensor, tau: float = 0.1) -> Tensor:
+    """DECL's evidence that an image and a text match, exp(tanh(score) / tau), from raw scores. (K, K)
+
+    In float64: the divergence below is a small difference of log-gammas of the evidence's sum, which are large.
+    """
+    if not tau > 0:
+        raise ValueError(f"tau must be greater than 0, got {tau}")
+    with torch.autocast(scores.device.type, enabled=False):
+        return (_square(scores if scores.device.type == "mps" else scores.double()).tanh() / tau).exp()
+
+
+def evidential(scores: Tensor, matched: Tensor, *, tau: float = 0.1, scale: float = 0.1) -> Tensor:
+    """DECL's evidential loss, both directions: expected square error plus `scale` times the divergence. (K,)
+
+    Each query's evidence for the K candidates makes a Dirichlet distribution. `matched` says whose own candidate is the
+    right one, `(K,)`; for the other pairs none is: their labels are all 0.
+    """
+    found = evidence(scores, tau)
+    labels = torch.diag(matched.detach().to(found))
+    total = _evidential_rows(found, labels, scale) + _evidential_rows(found.T, labels, scale)
+    return total.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def evidence_share(scores: Tensor, tau: float = 0.1) -> Tensor:
+    """Share of a pair's own evidence (E + Eᵀ)[i, i] beside its strongest rival's, max (E + Eᵀ)[i, k]. (K,)
+
+    In [0, 1], without gradient. From 0.5 on no rival is stronger, and that is DECL's division: the pair is judged
+    matched.
+    """
+    found = evidence(scores.detach(), tau)
+    own, rivals = 2 * found.diagonal(), _without_diagonal(found + found.T).amax(1)
+    return (own / (own + rivals)).to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def _evidential_rows(found: Tensor, labels: Tensor, scale: float) -> Tensor:
+    alpha = found + 1
+    strength = alpha.sum(1, keepdim=True)
+    mean = alpha / strength
+    error = (labels - mean).square() + mean * (1 - mean) / (strength + 1)
+    wrong = 1 + found * (1 - labels)  # alpha without the evidence for the right candidate
+    total = wrong.sum(1, keepdim=True)
+    divergence = torch.lgamma(total[:, 0]) - math.lgamma(len(found)) - torch.lgamma(wrong).sum(1)
+    divergence = divergence + ((wrong - 1) * (torch.digamma(wrong) - torch.digamma(total))).sum(1)
+    return error.sum(1) + scale * divergence
+
+
+def smallest(values: Tensor, share: float) -> Tensor:
+    """BiCro's warm-up: of a batch's losses that share is kept which is smallest, the others count as 0. (K,)
+
+    int(share K) are kept, one at least.
+    """
+    kept = torch.zeros_like(values, dtype=torch.bool)
+    kept[values.detach().argsort(stable=True)[: max(int(share * len(values)), 1)]] = True
+    return values.masked_fill(~kept, 0)
 
 
 def _complementary_rows(log_probs: Tensor, q: Tensor | float) -> Tensor:

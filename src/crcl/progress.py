@@ -1,9 +1,9 @@
-"""How a training is shown: a live bar on a terminal, plain lines elsewhere, TensorBoard if asked."""
+"""How long work is shown: a live bar on a terminal, plain lines elsewhere, TensorBoard if asked."""
 
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -11,6 +11,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -23,11 +24,51 @@ from crcl.train import Schedule
 _PLAIN_SECONDS = 30.0  # between two lines where there is no terminal
 
 
-class Terminal:
-    """Progress of a training on a console."""
+class Work:
+    """Progress of work that is counted, called with what is done and what there is to do: percentage and time left."""
 
-    def __init__(self, schedule: Schedule, console: Console | None = None) -> None:
+    def __init__(self, what: str, console: Console) -> None:
+        self.what = what
+        self.console = console
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task(what, total=None)
+        self.spoken_share = 0.0
+
+    def __enter__(self) -> Self:
+        self.begun = self.spoken = time.monotonic()
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        self.bar.update(self.task, completed=done, total=total)
+        now, share = time.monotonic(), done / max(total, 1)
+        further = share - self.spoken_share >= 0.01  # a day of work is a hundred lines too
+        if not self.console.is_terminal and further and now - self.spoken >= _PLAIN_SECONDS:
+            self.spoken, self.spoken_share = now, share
+            left = (now - self.begun) * (1 - share) / share
+            line = f"{self.what}  {share:.0%}  {_minutes(now - self.begun)}  left {_minutes(left)}"
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class Terminal:
+    """Progress of a training on a console; every network takes the steps of an epoch, some of them at least."""
+
+    def __init__(self, schedule: Schedule, console: Console | None = None, *, networks: int = 1) -> None:
         self.schedule = schedule
+        self.networks = networks
         self.console = console or Console(stderr=True)
         self.bar = Progress(
             SpinnerColumn(),
@@ -44,6 +85,7 @@ class Terminal:
         self.task = self.bar.add_task("starting", total=None, numbers="")
 
     def began(self, clock: Clock, steps: int) -> None:
+        steps *= self.networks
         self.total = sum(self.schedule.pieces) * steps
         self.done = self.first = clock.total_epoch * steps + min(clock.step, steps)
         pieces = self.schedule.pieces

@@ -2,9 +2,10 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,8 +14,8 @@ import torch
 from torch import nn
 
 from crcl import losses
-from crcl.checkpoint import Run, refuse_existing
-from crcl.config import DEVICES, Config, differences, from_dict, load, to_dict
+from crcl.checkpoint import Learnt, Run, refuse_existing
+from crcl.config import DEVICES, DIVIDING, Config, differences, from_dict, load, to_dict
 from crcl.data import noise
 from crcl.data.batches import Batches, Standardize, Trusted
 from crcl.data.files import open_array
@@ -25,8 +26,11 @@ from crcl.errors import InputError
 from crcl.ledger import Ledger
 from crcl.matchers import MATCHERS, Ensemble, Matcher
 from crcl.methods.base import Learner, Method
+from crcl.methods.bicro import BiCro
 from crcl.methods.crcl import CRCL
+from crcl.methods.decl import DECL
 from crcl.methods.mscn import MSCN
+from crcl.methods.ncr import NCR
 from crcl.methods.objectives import Objective
 from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
@@ -40,23 +44,30 @@ FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise
 _FIXED_REGIONS = ("saf", "sgr")
 _TRUSTED = 0x7205  # sets the random numbers of the trusted pairs apart from others of the same seed
 
-Builder = Callable[[Config, Callable[[], Learner], int], Method]
+BELIEVING = ("crcl",)
+"""Methods that learn from beliefs, and so can begin with those of another run: their builders take a `start`."""
+
+Builder = Callable[..., Method]
 """From a config, a function that makes a learner (a method of two networks calls it twice) and the number of pairs."""
 
 
-def _crcl(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+def _crcl(
+    config: Config, make_learner: Callable[[], Learner], pairs: int, *, start: np.ndarray | None = None
+) -> Method:
     ledger = Ledger(
         pairs,
         momentum=config.ledger.momentum,
         threshold=config.ledger.threshold,
         freeze_epochs=config.ledger.freeze_epochs,
         correction=config.ledger.correction,
+        start=start,
     )
     return CRCL(
         make_learner(),
         ledger,
         tau=config.loss.tau,
         scale=config.loss.scale,
+        terms=config.loss.terms,
         probability=config.ledger.probability,
     )
 
@@ -76,6 +87,54 @@ def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]], *, sum_fir
     return build
 
 
+def _complementary(config: Config) -> Callable[..., torch.Tensor]:
+    tau, kind, q = config.loss.tau, config.loss.kind, config.loss.q
+    if kind == "robust":
+        return partial(losses.robust_complementary, tau=tau, q=q)
+    return partial(losses.contrastive_complementary, tau=tau, kind=kind, q=q)
+
+
+def _decl(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return DECL(
+        make_learner(),
+        pairs,
+        warmup=config.decl.warmup,
+        tau=config.decl.evidence_tau,
+        divergence=config.decl.divergence,
+        hinge=config.decl.hinge,
+        margin=config.loss.margin,
+        most=config.decl.most_negatives,
+        least=config.decl.least_negatives,
+        shrink=config.decl.shrink,
+    )
+
+
+def _ncr(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return NCR(
+        make_learner,
+        pairs,
+        epochs=config.train.pieces[-1],
+        warmup=config.division.warmup,
+        margin=config.loss.margin,
+        curve=config.loss.curve,
+        threshold=config.division.threshold,
+    )
+
+
+def _bicro(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return BiCro(
+        make_learner,
+        pairs,
+        epochs=config.train.pieces[-1],
+        warmup=config.division.warmup,
+        margin=config.loss.margin,
+        curve=config.loss.curve,
+        threshold=config.division.threshold,
+        kept=config.division.kept,
+        cut=config.division.cut,
+    )
+
+
 def _mscn(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
     return MSCN(
         (make_learner(), make_learner()),
@@ -91,15 +150,21 @@ METHODS: dict[str, Builder] = {
     "triplet": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin, negatives="sum")),
     "triplet-hardest": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin), sum_first=True),
     "infonce": _objective(lambda c: partial(losses.info_nce, tau=c.loss.tau)),
-    "complementary": _objective(
-        lambda c: partial(losses.contrastive_complementary, tau=c.loss.tau, kind=c.loss.kind, q=c.loss.q)
-    ),
+    "complementary": _objective(_complementary),
+    "decl": _decl,
+    "ncr": _ncr,
+    "bicro": _bicro,
     "mscn": _mscn,
 }
 
 
-NETWORKS: dict[str, int] = {"mscn": 2}
+NETWORKS: dict[str, int] = {"ncr": 2, "bicro": 2, "mscn": 2}
 """Methods that train several networks, and how many; evaluation takes the mean of their similarities."""
+
+
+def methods_of(networks: int, *, meta: bool = False) -> list[str]:
+    """The methods that train so many networks, those with a meta-network each or those without."""
+    return [name for name in METHODS if NETWORKS.get(name, 1) == networks and (name == "mscn") == meta]
 
 
 @dataclass(frozen=True)
@@ -143,8 +208,11 @@ class TrainingData:
         }
 
 
-def read_data(config: Config, run: Run | None = None) -> TrainingData:
-    """Read the pairs; words, mismatches and scale come from the run where there is one, else they are made."""
+def read_data(config: Config, run: Run | None = None, *, start: Run | None = None) -> TrainingData:
+    """Read the pairs; words, mismatches and scale come from the run where there is one, else they are made.
+
+    Words and scale of a new run come from the run that it starts from, if any.
+    """
     clean = read_split(config, "train")
     dev = read_split(config, "dev")
     if len(clean) < 2:
@@ -159,12 +227,18 @@ def read_data(config: Config, run: Run | None = None) -> TrainingData:
         trusted = run.trusted()
     else:
         index, trusted = _noise_index(config, clean), _trusted_rows(config, clean)
-        if config.data.vocab is not None:
+        if start is not None:
+            check_features(start, clean)
+            vocabulary = start.vocabulary()
+        elif config.data.vocab is not None:
             vocabulary = Vocabulary.load(config.data.vocab)
         else:
             vocabulary = Vocabulary.build([*clean.captions, *dev.captions], minimum=config.data.min_count)
-        standardize = Standardize.measure(clean) if config.data.standardize else None
-    train = clean if index is None else noise.apply(clean, index)
+        if start is not None:
+            standardize = start.standardize()
+        else:
+            standardize = Standardize.measure(clean) if config.data.standardize else None
+    train = _with_noise(clean, index)
     data = TrainingData(
         train,
         clean,
@@ -190,8 +264,11 @@ def audited_pairs(run: Run, config: Config) -> Pairs:
     """The training pairs as the run saw them, with the truth where noise was injected."""
     clean = read_split(config, "train")
     check_training_pairs(run, clean, config.data.path)
-    index = run.noise()
-    return clean if index is None else noise.apply(clean, index)
+    return _with_noise(clean, run.noise())
+
+
+def _with_noise(pairs: Pairs, index: np.ndarray | None) -> Pairs:
+    return pairs if index is None else noise.apply(pairs, index)
 
 
 def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
@@ -258,6 +335,25 @@ def check_training_pairs(run: Run, pairs: Pairs, data: str) -> None:
         )
 
 
+def asked_config(**asked: Any) -> Config:
+    """The config of a new run; one that starts from another run has its matcher, unless it is asked for another.
+
+    `asked` are the arguments of `config.load`.
+    """
+    config = load(**asked)
+    if config.train.start is None:
+        return config
+    stored = stored_config(Run.open(config.train.start))
+    same = load(
+        base={
+            "matcher": to_dict(stored)["matcher"],
+            "data.standardize": stored.data.standardize,
+            "mscn.hidden": stored.mscn.hidden,
+        }
+    )
+    return load(over=same, **asked)
+
+
 def resumed_config(path: str | Path, **asked: Any) -> Config:
     """The config of a run to go on with; what is asked for besides may not change what comes out.
 
@@ -276,6 +372,11 @@ def stored_config(run: Run) -> Config:
 
 def refuse_changes(run: Run, config: Config) -> None:
     """Stop before a run is continued in another way than it was begun."""
+    if run.imported:
+        raise InputError(
+            f"{run.path}: imported from {run.imported}; there is no training to go on with. "
+            f"Train it further into a new folder: `crcl train DATA -o NEW --start {run.path}`"
+        )
     changed = differences(stored_config(run), config)
     lines = [
         f"{key}: the run has {was!r}, now asked for {now!r}"
@@ -304,7 +405,9 @@ def train(
         data = read_data(config, run)
     else:
         refuse_existing(path, overwrite=overwrite)
-        data = read_data(config)
+        origin = None if config.train.start is None else open_start(config, config.train.start)
+        data = read_data(config, start=origin)
+        start = None if origin is None else Learnt(origin.load_matcher(), _first_beliefs(config, origin, data, say))
         run = Run.create(
             path,
             config=to_dict(config),
@@ -314,6 +417,7 @@ def train(
             noise=data.noise,
             trusted=data.trusted,
             standardize=data.standardize,
+            start=start,
             overwrite=overwrite,
         )
     for line in _remarks(data, config):
@@ -321,6 +425,52 @@ def train(
     with run.locked():
         _fit(config, data, run, listeners)
     return run
+
+
+def open_start(config: Config, path: str) -> Run:
+    """The run to begin from, if its matcher is the one that is to be trained."""
+    run, stored, _ = open_scorer(path, device="cpu")  # weights that do not fit their config are noticed here
+    networks, meta = NETWORKS.get(config.method, 1), stored.method == "mscn"
+    kept = {"data.standardize", "mscn.hidden"} if meta else {"data.standardize"}
+    lines = [
+        f"{key}: the run has {was!r}, now asked for {now!r}"
+        for key, (was, now) in differences(stored, config).items()
+        if key.startswith("matcher.") or key in kept
+    ]
+    fitting = methods_of(run.networks, meta=meta)
+    if run.networks != networks:
+        lines.append(
+            f"method: the run has {run.networks} networks, {config.method} trains {networks}; "
+            f"methods that train {run.networks}: {', '.join(fitting) or 'there is none'}"
+        )
+    elif config.method not in fitting:
+        lines.append(
+            f"method: the run's networks have {'a' if meta else 'no'} meta-network, those of {config.method} "
+            f"have {'none' if meta else 'one'}; methods that go on with the run: {', '.join(fitting)}"
+        )
+    if config.data.vocab is not None:
+        lines.append(f"data.vocab: the words are the run's, now asked for {config.data.vocab!r}; leave it out")
+    if lines:
+        raise InputError("\n".join([f"{run.path}: a training that starts from it keeps what it is, but", *lines]))
+    return run
+
+
+def _first_beliefs(config: Config, start: Run, data: TrainingData, say: Callable[[str], None]) -> np.ndarray | None:
+    """What the run to begin from believes of these very pairs; None: the training begins by believing in all."""
+    if config.method not in BELIEVING:
+        return None
+    if not start.has_beliefs:
+        say(f"{start.path} holds no beliefs: all pairs are believed in at first")
+        return None
+    same = start.fingerprint == data.fingerprint
+    judged = _with_noise(data.clean, start.noise()) if same else None
+    if judged is None or (judged.image_index != data.train.image_index).any():
+        say(
+            f"the beliefs of {start.path} are about other pairs{', with other mismatches' if same else ''}: "
+            "all pairs are believed in at first"
+        )
+        return None
+    return start.load_ledger()
 
 
 def _remarks(data: TrainingData, config: Config) -> list[str]:
@@ -340,14 +490,19 @@ def _remarks(data: TrainingData, config: Config) -> list[str]:
 def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Listener]) -> None:
     device = choose_device(config.train.device)
     make_matcher = matcher_maker(config, data.sizes, word_weights=inverse_document_frequency(data), device=device)
-    make_learner = partial(
-        Learner,
-        make_matcher,
-        weight_decay=config.train.weight_decay,
-        clip=config.train.clip,
-        precision=config.train.precision,
-    )
-    method = METHODS[config.method](config, make_learner, len(data.train))
+    start = run.load_start()
+    begin = cycle(_beginnings(make_matcher, start, run.networks))
+
+    def make_learner() -> Learner:
+        return Learner(
+            next(begin),
+            weight_decay=config.train.weight_decay,
+            clip=config.train.clip,
+            precision=config.train.precision,
+        )
+
+    options = {} if start is None or start.beliefs is None else {"start": start.beliefs}
+    method = METHODS[config.method](config, make_learner, len(data.train), **options)
     make_batches = partial(
         Batches,
         vocabulary=len(data.vocabulary),
@@ -389,13 +544,34 @@ def _trusted(config: Config, data: TrainingData, make_batches: Callable[..., Bat
     return Trusted(make_batches(data.dev.blind(), data.dev_tokens), rows, data.held_out)
 
 
+def _beginnings(
+    make_matcher: Callable[[], nn.Module], start: Learnt | None, networks: int
+) -> Iterator[Callable[[], nn.Module]]:
+    """For each network of a method, what makes it at the beginning of a piece: fresh, or with the start's weights."""
+
+    def with_weights(weights: dict[str, torch.Tensor]) -> nn.Module:
+        module = make_matcher()
+        module.load_state_dict(weights)
+        return module
+
+    for number in range(networks):
+        prefix = "" if networks == 1 else f"members.{number}."
+        if start is None:
+            yield make_matcher
+        else:
+            own = {name.removeprefix(prefix): w for name, w in start.weights.items() if name.startswith(prefix)}
+            yield partial(with_weights, own)
+
+
 def schedule(config: Config) -> Schedule:
     """Pieces and learning rates."""
+    warmups = dict.fromkeys(DIVIDING, config.division.warmup) | {"mscn": config.mscn.warmup}
     return Schedule(
         config.schedule_pieces(),
         learning_rate=config.train.lr,
         decay_after=config.train.lr_update,
         decay=config.train.lr_decay,
+        warmup=warmups.get(config.method, 0),
     )
 
 
@@ -416,7 +592,10 @@ def matcher_maker(
     if config.matcher.name == "bow":
         options["word_weights"] = word_weights
     if config.matcher.name in _FIXED_REGIONS:
-        options |= {"regions": sizes["regions"], "similarity": config.matcher.similarity}
+        options |= {"regions": sizes["regions"], "similarity": config.matcher.similarity, "memory": config.train.memory}
+    if config.matcher.name == "scan":
+        options |= {"direction": config.matcher.direction, "pooling": config.matcher.pooling}
+        options |= {"smooth": config.matcher.smooth or None, "sharp": config.matcher.sharp or None}
     if config.method == "mscn":
         options["meta"] = config.mscn.hidden
     return lambda: MATCHERS[config.matcher.name](**options).to(device)
@@ -432,37 +611,63 @@ def inverse_document_frequency(data: TrainingData) -> torch.Tensor:
     return torch.from_numpy(weights)
 
 
-def open_scorer(path: str | Path, *, device: str = "auto") -> tuple[Run, Config, Scorer]:
-    """The trained matcher of a run folder, ready to score."""
+def open_scorer(path: str | Path, *, device: str = "auto", memory: float | None = None) -> tuple[Run, Config, Scorer]:
+    """The trained matcher of a run folder, ready to score; `memory` in GiB instead of what the run was trained with."""
     run = Run.open(path)
     config = stored_config(run)
-    vocabulary, weights = run.vocabulary(), run.load_matcher()
+    if memory is not None:
+        config = from_dict(
+            to_dict(config) | {"train": to_dict(config)["train"] | {"memory": memory}}, source="--memory"
+        )
+    vocabulary = run.vocabulary()
+    matcher = restored_matcher(config, run.sizes, run.load_matcher(), f"{run.path}/matcher.safetensors")
+    matcher.to(choose_device(device))
+    scorer = Scorer(
+        cast(Matcher, matcher),
+        vocabulary,
+        run.standardize(),
+        config.data.max_words,
+        memory=config.train.memory,
+    )
+    return run, config, scorer
+
+
+def restored_matcher(config: Config, sizes: dict[str, int], weights: dict[str, torch.Tensor], source: str) -> nn.Module:
+    """The matcher, of one network or several, that these weights are of."""
+    networks = sizes["networks"]
     try:
+        if networks > len(weights):
+            raise RuntimeError(f"{networks} networks, but {len(weights)} tensors")
         with torch.device("meta"):  # no memory for sizes that only the config claims
-            make = matcher_maker(config, run.sizes)
-            module = make() if run.networks == 1 else Ensemble([make() for _ in range(run.networks)])
-        module.load_state_dict(weights, assign=True)
+            make = matcher_maker(config, sizes)
+            module = make() if networks == 1 else Ensemble([make() for _ in range(networks)])
+        # copies: a weight that is mapped from its file lies where the file has it, which changes how it is rounded
+        module.load_state_dict({name: weight.clone() for name, weight in weights.items()}, assign=True)
     except RuntimeError as error:
-        raise InputError(f"{run.path}/matcher.safetensors does not fit its config.json: {error}") from error
-    module.to(choose_device(device))
-    return run, config, Scorer(cast(Matcher, module), vocabulary, run.standardize(), config.data.max_words)
+        raise InputError(f"{source} does not fit its config.json: {error}") from error
+    return module
 
 
-def describe_noise(config: Config) -> str:
-    """Which mismatches were injected."""
+def describe_noise(config: Config, *, imported: bool = False) -> str:
+    """Which mismatches were injected; an imported run knows of none but those of its file."""
     noise = config.noise
+    if imported and noise.file is None:
+        return "not known"
     return noise.file or (f"{noise.rate:.0%} at {noise.level} level, seed {noise.seed}" if noise.rate else "none")
 
 
 def epochs_done(run: Run, config: Config) -> tuple[int, int]:
-    """How many epochs a run has behind it, and how many it was to have."""
-    return len(run.metrics()), sum(config.schedule_pieces())
+    """How many epochs a run has behind it, and how many it was to have; nothing is left to do in an imported one."""
+    planned = sum(config.schedule_pieces())
+    return planned if run.imported else len(run.metrics()), planned
 
 
 def conditions(run: Run, config: Config) -> str:
-    """What a number of this run must be told with: method, matcher, noise, seed."""
+    """What a number of this run must be told with: method, matcher, noise, and the seed or where it comes from."""
     name = f"{run.path}: {config.method} on {config.matcher.name}"
-    return f"{name}, seed {config.train.seed}, noise {describe_noise(config)}"
+    origin = f"imported from {run.imported}" if run.imported else f"seed {config.train.seed}"
+    start = f", started from {config.train.start}" if config.train.start else ""
+    return f"{name}, {origin}{start}, noise {describe_noise(config, imported=bool(run.imported))}"
 
 
 def choose_device(name: str) -> torch.device:

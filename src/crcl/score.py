@@ -1,8 +1,12 @@
 """Scoring with a trained matcher: encode once, similarities block by block, retrieval scores."""
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -10,6 +14,7 @@ from torch import Tensor, nn
 
 from crcl import metrics
 from crcl.data.batches import Standardize, pad
+from crcl.data.files import open_array
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Tokens, Vocabulary
 from crcl.errors import InputError, TrainingError
@@ -17,6 +22,18 @@ from crcl.matchers.base import Encoded, Matcher, as_module
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
+
+_AT_HAND = 2**26  # numbers of a matrix on disk that are filled at a time, in any order: 256 MB stay in memory
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of several matchers."""
+
+    together: metrics.Retrieval
+    """By the mean of their similarities."""
+    members: list[metrics.Retrieval]
+    """Of each alone."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +45,61 @@ class Scorer:
     standardize: Standardize | None = None
     max_words: int = 128
     batch_size: int = 128
+    memory: float = 4.0
+    """GiB that encoded images may take; what does not fit is scored part by part."""
 
     def tokens(self, pairs: Pairs) -> Tokens:
         """The captions in this matcher's words."""
         return self.vocabulary.encode(pairs.captions, max_words=self.max_words)
 
     def similarities(
-        self, pairs: Pairs, *, tokens: Tokens | None = None, progress: Progress | None = None
+        self,
+        pairs: Pairs,
+        *,
+        tokens: Tokens | None = None,
+        progress: Progress | None = None,
+        out: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Every image with every caption. (images, captions) float32"""
+        """Every image with every caption. (images, captions) float32
+
+        They are written to `out` where it is given, which may be a memory map that is larger than memory. Progress
+        counts images that are encoded and captions that are scored.
+        """
         tokens = self.tokens(pairs) if tokens is None else tokens
-        sims = np.empty((pairs.images, len(pairs)), dtype=np.float32)
+        sims = np.empty((pairs.images, len(pairs)), dtype=np.float32) if out is None else out
+        total, scored = pairs.images + len(pairs), 0
         with scoring(self.matcher) as device:
-            images = self._encode_images(pairs, np.arange(pairs.images), device)
-            by_length = np.argsort(tokens.lengths, kind="stable")  # neighbours of one length need no padding
-            for start in range(0, len(pairs), self.batch_size):
-                columns = by_length[start : start + self.batch_size]
-                texts = self._encode_texts(tokens, columns, device)
-                sims[:, columns] = self.matcher.similarity(images, texts).float().cpu().numpy()
-                if progress is not None:
-                    progress(min(start + self.batch_size, len(pairs)), len(pairs))
+            order = _by_length(tokens.lengths, max(_AT_HAND // pairs.images, 1024))
+            for rows, images in self._image_chunks(pairs, device, progress, total):
+                for start in range(0, len(pairs), self.batch_size):
+                    columns = order[start : start + self.batch_size]
+                    block = self.matcher.similarity(images, self._encode_texts(tokens, columns, device)).float()
+                    if not block.isfinite().all():
+                        raise TrainingError(
+                            f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown "
+                            "beyond all bounds; a smaller learning rate (train.lr) usually helps"
+                        )
+                    sims[rows, columns] = block.cpu().numpy()
+                    scored += block.numel()
+                    if progress is not None:
+                        progress(rows.stop + len(pairs) * scored // sims.size, total)
         return sims
+
+    def _image_chunks(
+        self, pairs: Pairs, device: torch.device, progress: Progress | None, total: int
+    ) -> Iterator[tuple[slice, Encoded]]:
+        """The encoded images, as many at a time as memory holds: mostly all. Texts are encoded again for each chunk."""
+        parts: list[Encoded] = []
+        first = 0
+        for start in range(0, pairs.images, self.batch_size):
+            end = min(start + self.batch_size, pairs.images)
+            parts.append(self._encode_images(pairs, np.arange(start, end), device))
+            if progress is not None and first == 0:
+                progress(end, total)
+            held = sum(part.nbytes for part in parts) + parts[-1].nbytes
+            if end == pairs.images or 2 * held > self.memory * 2**30:  # joining them takes as much again
+                yield slice(first, end), Encoded.join(parts)
+                parts, first = [], end
 
     def pair_similarities(self, pairs: Pairs, *, progress: Progress | None = None) -> np.ndarray:
         """Each caption with the image that it is shown with. (pairs,) float32"""
@@ -67,7 +118,9 @@ class Scorer:
                     progress(min(start + block, len(pairs)), len(pairs))
         return own
 
-    def _encode_images(self, pairs: Pairs, images: np.ndarray, device: torch.device) -> Encoded:
+    def _encode_images(
+        self, pairs: Pairs, images: np.ndarray, device: torch.device, progress: Progress | None = None
+    ) -> Encoded:
         parts = []
         for start in range(0, len(images), self.batch_size):
             regions = pairs.gather(images[start : start + self.batch_size])
@@ -75,6 +128,8 @@ class Scorer:
                 regions = self.standardize(regions)
             mask = torch.ones(regions.shape[:2], dtype=torch.bool, device=device)
             parts.append(self.matcher.encode_images(torch.from_numpy(regions).to(device), mask))
+            if progress is not None:
+                progress(min(start + self.batch_size, len(images)), len(images))
         return Encoded.join(parts)
 
     def _encode_texts(self, tokens: Tokens, numbers: np.ndarray, device: torch.device) -> Encoded:
@@ -95,31 +150,151 @@ def evaluate(
     `folds` cuts the images into so many consecutive parts of one size and averages their scores (COCO 1K: 5 folds).
     `tokens` are the captions in the words of the only scorer, where they are known already.
     """
+    return evaluate_each(scorers, pairs, folds=folds, tokens=tokens, progress=progress).together
+
+
+def evaluate_each(
+    scorers: Sequence[Scorer],
+    pairs: Pairs,
+    *,
+    folds: int = 1,
+    tokens: Tokens | None = None,
+    progress: Progress | None = None,
+    out: np.ndarray | None = None,
+) -> Evaluation:
+    """What `evaluate` gives, and the scores of each matcher alone; every similarity is computed once.
+
+    The mean similarities are left in `out` where it is given, without folds. Progress is that of all matchers together.
+    """
+    check_folds(pairs, folds)
+    if out is not None and folds > 1:
+        raise ValueError("folds leave no matrix of all images with all captions")
+    total = len(scorers) * (pairs.images + len(pairs))
+    parts, done = [], 0
+    for fold in range(folds):
+        part = pairs if folds == 1 else _fold(pairs, fold, pairs.images // folds)
+        known = tokens if folds == 1 else None
+        parts.append(_evaluate_part(scorers, part, tokens=known, progress=_part(progress, done, total), out=out))
+        done += len(scorers) * (part.images + len(part))
+    members = zip(*(part.members for part in parts), strict=True)
+    return Evaluation(
+        metrics.mean([part.together for part in parts]), [metrics.mean(list(member)) for member in members]
+    )
+
+
+def check_folds(pairs: Pairs, folds: int) -> None:
+    """Refuse folds that are not of one size, before long work."""
     if not len(pairs):
         raise InputError(f"{pairs.source}: no pairs to evaluate on")
     if folds < 1 or pairs.images % folds:
         raise InputError(f"{pairs.images} images cannot be cut into {folds} folds of one size")
-    results = []
-    for fold in range(folds):
-        part = pairs if folds == 1 else _fold(pairs, fold, pairs.images // folds)
-        sims = mean_similarities(scorers, part, tokens=tokens if folds == 1 else None, progress=progress)
-        if not np.isfinite(sims).all():
-            raise TrainingError(
-                f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown beyond all "
-                "bounds; a smaller learning rate (train.lr) usually helps"
-            )
-        results.append(metrics.retrieval(sims, part.image_index))
-    return metrics.mean(results)
+
+
+def _evaluate_part(
+    scorers: Sequence[Scorer],
+    pairs: Pairs,
+    *,
+    tokens: Tokens | None,
+    progress: Progress | None,
+    out: np.ndarray | None,
+) -> Evaluation:
+    members: list[metrics.Retrieval] = []
+    mean = mean_similarities(
+        scorers,
+        pairs,
+        tokens=tokens,
+        progress=progress,
+        out=out,
+        each=lambda sims: members.append(metrics.retrieval(sims, pairs.image_index)),
+    )
+    together = metrics.retrieval(mean, pairs.image_index) if len(scorers) > 1 else members[0]
+    return Evaluation(together, members)
 
 
 def mean_similarities(
-    scorers: Sequence[Scorer], pairs: Pairs, *, tokens: Tokens | None = None, progress: Progress | None = None
+    scorers: Sequence[Scorer],
+    pairs: Pairs,
+    *,
+    tokens: Tokens | None = None,
+    progress: Progress | None = None,
+    out: np.ndarray | None = None,
+    each: Callable[[np.ndarray], None] | None = None,
 ) -> np.ndarray:
-    """Mean of the matchers' similarities, each computed once. (images, captions)"""
-    total = scorers[0].similarities(pairs, tokens=tokens, progress=progress)
-    for scorer in scorers[1:]:
-        total += scorer.similarities(pairs, progress=progress)
-    return total / len(scorers) if len(scorers) > 1 else total
+    """Mean of the matchers' similarities, each computed once and shown to `each`. (images, captions)"""
+    work = pairs.images + len(pairs)
+    mean = spare = None
+    for number, scorer in enumerate(scorers):
+        part = _part(progress, number * work, len(scorers) * work)
+        if mean is None:
+            mean = sims = scorer.similarities(pairs, tokens=tokens, progress=part, out=out)
+        else:
+            spare = sims = scorer.similarities(pairs, progress=part, out=_beside(mean) if spare is None else spare)
+        if each is not None:
+            each(sims)
+        if sims is not mean:
+            mean += sims
+    if mean is None:
+        raise ValueError("no matcher to score with")
+    if len(scorers) > 1:
+        mean /= len(scorers)
+    return mean
+
+
+@contextmanager
+def similarity_file(path: str | Path, pairs: Pairs) -> Iterator[np.ndarray]:
+    """A matrix (images, captions) to fill, memory-mapped from a `.npy` file that gets its name when all is done."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("w+b") as file:
+            shape = (pairs.images, len(pairs))
+            header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, header | {"shape": shape})
+            sims = _mapped(file, shape)
+            yield sims
+            sims.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise TrainingError(
+            f"could not write {path}: {error.strerror or error}; {4 * pairs.images * len(pairs):,} bytes are needed, "
+            "twice as many for several runs. Make room or name a file on another disk"
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def check_similarity_file(path: Path, *, overwrite: bool) -> None:
+    """Refuse, before long work, a file that could not be written or is better kept."""
+    if path.suffix != ".npy":
+        raise InputError(f"{path}: similarities are written as .npy")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}")
+    if not path.exists():
+        return
+    if not overwrite:
+        raise InputError(f"{path}: exists already; replace it by --overwrite, or name another file")
+    there = open_array(path, purpose="similarities, the only thing to be overwritten")
+    if there.ndim != 2 or there.dtype != np.float32:
+        raise InputError(f"{path}: no similarities, so it is not overwritten; name another file")
+
+
+def _beside(sims: np.ndarray) -> np.ndarray:
+    """A second matrix of the same shape, on disk where the first is."""
+    if not isinstance(sims, np.memmap):
+        return np.empty_like(sims)
+    with tempfile.TemporaryFile(dir=Path(str(sims.filename)).parent) as file:  # gone when the map is
+        return _mapped(file, sims.shape)
+
+
+def _mapped(file: BinaryIO, shape: tuple[int, ...]) -> np.memmap:
+    """A float32 matrix behind what is in the file; its place on disk is taken now: a map on a full disk kills."""
+    start = file.tell()
+    file.flush()
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), start, 4 * int(np.prod(shape)))
+    return np.memmap(file, dtype=np.float32, mode="r+", offset=start, shape=shape)
 
 
 @contextmanager
@@ -140,6 +315,19 @@ def device_of(module: nn.Module) -> torch.device:
     """Where the module's parameters are."""
     parameter: Tensor | None = next(module.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
+
+
+def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Progress of a part of the work: so much was done before, out of so much in all."""
+    return None if progress is None else lambda done, _: progress(before + done, total)
+
+
+def _by_length(lengths: np.ndarray, width: int) -> np.ndarray:
+    """An order in which neighbours are of one length and need no padding, among `width` captions at a time.
+
+    These stand side by side, so that a matrix on disk is filled from left to right. (captions,)
+    """
+    return np.lexsort((lengths, np.arange(len(lengths)) // width))
 
 
 def _fold(pairs: Pairs, fold: int, size: int) -> Pairs:

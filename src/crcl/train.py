@@ -24,16 +24,20 @@ BELIEF_BINS = 20
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast to learn: epochs of each piece; the learning rate decays in the last piece only."""
+    """How long and how fast to learn: epochs of each piece; the learning rate decays in the last piece only.
+
+    The decay does not count the first `warmup` epochs of that piece.
+    """
 
     pieces: tuple[int, ...]
     learning_rate: float = 5e-4
     decay_after: int = 15
     decay: float = 0.1
+    warmup: int = 0
 
     def clock(self, piece: int, epoch: int, step: int) -> Clock:
         """Where the training stands."""
-        decays = epoch // self.decay_after if piece == len(self.pieces) - 1 else 0
+        decays = max(epoch - self.warmup, 0) // self.decay_after if piece == len(self.pieces) - 1 else 0
         return Clock(
             piece, epoch, step, sum(self.pieces[:piece]) + epoch, learning_rate=self.learning_rate * self.decay**decays
         )

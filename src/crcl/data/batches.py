@@ -7,6 +7,7 @@ the number of workers, and a training that was interrupted goes on in the middle
 import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from multiprocessing import get_all_start_methods
 from typing import Literal, Self
 
@@ -23,6 +24,7 @@ from crcl.errors import InputError
 _MASKED, _REPLACED, _DROPPED = 0.10, 0.12, 0.20
 _REGION_DROPPED = 0.2
 _STREAMS = 0xBA7C  # sets the random numbers of batches apart from others of the same seed
+_ROUND = 1 << 16  # between the streams of two rounds over some pairs
 _BLANK = 1e-10  # what a dropped region becomes where the slot has to stay
 
 
@@ -160,6 +162,18 @@ class Batches:
             multiprocessing_context="fork" if "fork" in get_all_start_methods() else None,  # else features are copied
         )
         return _raising(loader)
+
+    def cycle(self, epoch: int, among: np.ndarray, *, start: int = 0, stream: int = 0) -> Iterator[Batch]:
+        """Batches among some pairs without end, from number `start` on; each round has its own order.
+
+        None at all where the pairs do not make one batch.
+        """
+        size = self.count(len(among))
+        if not size:
+            return
+        for turn in count(start // size):
+            first = start % size if turn == start // size else 0
+            yield from self.epoch(epoch, start=first, among=among, stream=stream + _ROUND * turn)
 
     def make(
         self, numbers: np.ndarray, rng: np.random.Generator | None = None, *, images: np.ndarray | None = None

@@ -1,6 +1,6 @@
 """What every matcher is: two encoders and a similarity."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -21,6 +21,13 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.features)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        if self.members:
+            return sum(member.nbytes for member in self.members)
+        return sum(part.nbytes for part in (self.features, self.mask, self.whole) if part is not None)
 
     @classmethod
     def join(cls, parts: "Sequence[Encoded]") -> "Encoded":
@@ -52,6 +59,15 @@ class Matcher(Protocol):
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         """`(images, texts)`"""
+
+
+def raw_scores(matcher: Matcher, images: Encoded, texts: Encoded) -> Tensor:
+    """What a matcher says before a sigmoid, where it has one (`scores` of SAF and SGR); else its similarities.
+
+    `(images, texts)`
+    """
+    scores: Callable[[Encoded, Encoded], Tensor] = getattr(matcher, "scores", matcher.similarity)
+    return scores(images, texts)
 
 
 def as_module(matcher: Matcher) -> nn.Module:

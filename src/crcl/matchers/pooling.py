@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from crcl.matchers.recurrent import averaged_directions, quick_on_cpu
 
 _TEMPERATURE = 0.1
-_HIDDEN = -10000.0  # stands for what is not there: sorted last, weighted 0
+HIDDEN = -10000.0  # stands for what is not there: sorted last, weighted 0
 
 
 class GPO(nn.Module):
@@ -27,7 +27,7 @@ class GPO(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         longest = int(lengths.max())
         positions = torch.arange(longest, device=x.device)
-        x = x[:, :longest].masked_fill((positions >= lengths[:, None])[..., None], _HIDDEN)
+        x = x[:, :longest].masked_fill((positions >= lengths[:, None])[..., None], HIDDEN)
         return sorted_sum(x, self.weights(lengths).to(x.dtype))
 
     def weights(self, lengths: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class GPO(nn.Module):
         hidden = averaged_directions(self.gru, codes, same, distinct)  # (distinct, longest, size)
         scores = self.linear(hidden).float().squeeze(2)
         positions = torch.arange(codes.shape[0], device=lengths.device)
-        scores = scores.masked_fill(positions >= distinct[:, None], _HIDDEN)
+        scores = scores.masked_fill(positions >= distinct[:, None], HIDDEN)
         return (scores / _TEMPERATURE).softmax(1)[which]
 
 

@@ -1,4 +1,4 @@
-"""SCAN: stacked cross attention between words and regions, t2i and i2t, pooled by LogSumExp or mean.
+"""SCAN: stacked cross attention between words and regions, t2i and i2t, pooled by LogSumExp, mean, maximum or sum.
 
 No context vector is ever formed: ⟨t, c⟩ is the attention-weighted sum of similarities that are there already, and ‖c‖²
 a quadratic form in the Gram matrix of what is attended to.
@@ -12,6 +12,7 @@ from torch.nn.functional import leaky_relu
 
 from crcl.matchers.base import Encoded, l2
 from crcl.matchers.encoders import WordEncoder, xavier_linear
+from crcl.matchers.tiles import ROWS, WORDS, caption_blocks, image_blocks
 
 _EPS = 1e-8
 
@@ -29,7 +30,7 @@ class SCAN(nn.Module):
         embedding: int = 1024,
         word: int = 300,
         direction: Literal["t2i", "i2t"] = "t2i",
-        pooling: Literal["lse", "mean"] = "lse",
+        pooling: Literal["lse", "mean", "max", "sum"] = "lse",
         smooth: float | None = None,
         sharp: float | None = None,
     ) -> None:
@@ -50,6 +51,18 @@ class SCAN(nn.Module):
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         v, t, real = images.features, texts.features, cast(Tensor, texts.mask)
+        if torch.is_grad_enabled():
+            return self._similarity(v, t, real)
+        sizes = caption_blocks([t.shape[1]] * len(t), words=WORDS)
+        columns = [
+            torch.cat(
+                [self._similarity(v[part], words, mask) for part in image_blocks(len(v), mask.numel(), rows=ROWS)]
+            )
+            for words, mask in zip(t.split(sizes), real.split(sizes), strict=True)
+        ]
+        return torch.cat(columns, dim=1)
+
+    def _similarity(self, v: Tensor, t: Tensor, real: Tensor) -> Tensor:
         s = (v.flatten(0, 1) @ t.flatten(0, 1).T).view(*v.shape[:2], *t.shape[:2])  # (images, R, captions, words)
         if self.direction == "t2i":
             relevance = words_relevance(s, v, t, smooth=self.smooth)  # (images, captions, words)
@@ -82,7 +95,10 @@ def regions_relevance(s: Tensor, v: Tensor, t: Tensor, real: Tensor, *, smooth: 
 
 
 def pool(relevance: Tensor, real: Tensor, how: str, sharp: float) -> Tensor:
-    """LogSumExp or mean over the last dimension, of real entries only. (images, captions)"""
-    if how == "mean":
-        return (relevance * real).sum(2) / real.sum(1)
+    """LogSumExp, mean, maximum or sum over the last dimension, of real entries only. (images, captions)"""
+    if how in ("mean", "sum"):
+        total = (relevance * real).sum(2)
+        return total / real.sum(1) if how == "mean" else total
+    if how == "max":
+        return relevance.masked_fill(~real, -torch.inf).amax(2)
     return (sharp * relevance).masked_fill(~real, -torch.inf).logsumexp(2) / sharp

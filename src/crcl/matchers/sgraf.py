@@ -6,7 +6,6 @@ regions), so that the difference to the words is one product; SGR's query and ke
 its last step computes node 0 alone. Work is cut into tiles of images x captions.
 """
 
-from collections.abc import Iterator
 from typing import Literal, cast
 
 import torch
@@ -16,8 +15,10 @@ from torch.nn.functional import leaky_relu
 from torch.utils.checkpoint import checkpoint
 
 from crcl.matchers.base import Encoded, l2
+from crcl.matchers.distances import squared_distances
 from crcl.matchers.encoders import MetaNetwork, xavier_linear
 from crcl.matchers.recurrent import averaged_directions
+from crcl.matchers.tiles import ROWS, WORDS, caption_blocks, image_blocks
 
 _SMOOTH = 9.0
 _EPS = 1e-8
@@ -26,8 +27,10 @@ _EPS = 1e-8
 class _SGRAF(nn.Module):
     """What SAF and SGR share: all but the last layers. Parameters are named as in the authors' checkpoints.
 
-    The number of regions is fixed: a BatchNorm of the published network has one channel per region slot. With `meta`
-    hidden units the last layer is MSCN's meta-network.
+    The number of regions is fixed: a BatchNorm of the published network has one channel per region slot. `memory` is
+    what intermediate results may take, in GiB; a training step that would keep more for its backward pass computes them
+    a second time instead, block by block. A block has about `tile_rows` (image, word) rows. With `meta` hidden units
+    the last layer is MSCN's meta-network.
     """
 
     dropped_regions = "blanked"
@@ -43,12 +46,15 @@ class _SGRAF(nn.Module):
         word: int = 300,
         similarity: int = 256,
         dropout: float = 0.4,
-        tile_rows: int = 2048,
+        memory: float = 4.0,
+        tile_rows: int = ROWS,
         meta: int = 0,
     ) -> None:
         super().__init__()
         self.regions = regions
-        self.tile_rows = tile_rows
+        kept = 6 * regions + (12 if self.reasoning == "sgr" else 5) * similarity
+        self.most_rows = int(memory * 2**30 / (4 * kept))
+        self.tile_rows = max(min(tile_rows, self.most_rows), 1)
         self.img = nn.ModuleDict({"fc": xavier_linear(features, embedding)})
         self.txt = _Words(vocabulary=vocabulary, word=word, embedding=embedding, dropout=dropout)
         self.sim = _Similarity(regions, embedding, similarity, self.reasoning, dropout, meta)
@@ -69,36 +75,45 @@ class _SGRAF(nn.Module):
 
     def scores(self, images: Encoded, texts: Encoded) -> Tensor:
         """Similarities before the sigmoid. (images, texts)"""
-        mask, v_whole, t_whole = cast(Tensor, texts.mask), cast(Tensor, images.whole), cast(Tensor, texts.whole)
+        mask, t_whole = cast(Tensor, texts.mask), cast(Tensor, texts.whole)
         lengths, order = mask.sum(1).sort(descending=True, stable=True)
+        learning = self.training or torch.is_grad_enabled()
+        words = min(self.tile_rows // len(images), WORDS) if learning else WORDS
+        sizes = caption_blocks(lengths.tolist(), words=words)
+        again = torch.is_grad_enabled() and len(images) * int(lengths.sum()) > self.most_rows
         gram = images.features @ images.features.mT  # (images, R, R)
-        # weights put in by `functional_call`: gone when the backward pass computes a tile again
-        now: dict[str, Tensor] = dict(self.sim.named_parameters())
-        virtual = {name: weight for name, weight in now.items() if not isinstance(weight, nn.Parameter)}
+        blocks = zip(*(part[order].split(sizes) for part in (texts.features, mask, t_whole)), strict=True)
         columns, moments = [], []
-        for block in self._captions(lengths.tolist(), len(images)):
-            chosen = order[block]
-            longest = int(lengths[block.start])
-            parts = (texts.features[chosen, :longest], mask[chosen, :longest], t_whole[chosen])
-            scores, moment = self._tile(virtual, images.features, gram, v_whole, *parts)
+        for t, real, whole in blocks:
+            longest = int(real[0].sum())
+            parts = gram, t[:, :longest], real[:, :longest], whole
+            scores, moment = self._block(images, *parts, cut=not learning, again=again)
             columns.append(scores)
             moments.append(moment)
         if self.training and self.sim.SAF_module is not None:
             self.sim.SAF_module.remember(torch.cat(moments, dim=1))
         return torch.cat(columns, dim=1)[:, order.argsort()]
 
-    def _captions(self, lengths: list[int], images: int) -> Iterator[slice]:
-        """Cut captions, longest first, into blocks of about `tile_rows` (image, word) rows."""
-        start = 0
-        while start < len(lengths):
-            size = max(self.tile_rows // (images * lengths[start]), 1)
-            yield slice(start, start + size)
-            start += size
+    def _block(
+        self, images: Encoded, gram: Tensor, t: Tensor, mask: Tensor, t_whole: Tensor, *, cut: bool, again: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Scores of all images with a few captions `(images, captions)`, and SAF's moments of each caption.
 
-    def _tile(self, virtual: dict[str, Tensor], *parts: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of all images with a few captions `(images, captions)`, and SAF's moments of each caption."""
-        if not torch.is_grad_enabled():
-            return self.sim(*parts)
+        Only without gradients the images are cut too: SAF's statistics of a caption are taken over all of them.
+        """
+        v, v_whole = images.features, cast(Tensor, images.whole)
+        if not cut:
+            parts = v, gram, v_whole, t, mask, t_whole
+            return self._computed_again(parts) if again else self.sim(*parts)
+        blocks = image_blocks(len(images), mask.numel(), rows=self.tile_rows)
+        scores = [self.sim(v[block], gram[block], v_whole[block], t, mask, t_whole)[0] for block in blocks]
+        return torch.cat(scores), scores[0].new_empty(2, len(mask))
+
+    def _computed_again(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Scores and moments of a block that the backward pass computes a second time, with the weights of now."""
+        now: dict[str, Tensor] = dict(self.sim.named_parameters())
+        # put in by `functional_call`, and gone by then
+        virtual = {name: weight for name, weight in now.items() if not isinstance(weight, nn.Parameter)}
         if virtual:
             return checkpoint(functional_call, self.sim, virtual, parts, use_reentrant=False)
         return checkpoint(self.sim, *parts, use_reentrant=False)
@@ -179,8 +194,9 @@ class _Similarity(nn.Module):
     def forward(
         self, v: Tensor, gram: Tensor, v_whole: Tensor, t: Tensor, mask: Tensor, t_whole: Tensor
     ) -> tuple[Tensor, Tensor]:
-        difference = self._differences(v, gram, t)  # (images, captions * words, D)
-        local = l2(self.sim_tranloc_w(difference.square())).view(len(v), *mask.shape, -1)
+        attention = _attention(v, gram, t)  # (images, captions * words, R)
+        local = squared_distances(attention, v, t.flatten(0, 1), self.sim_tranloc_w)
+        local = l2(local).view(len(v), *mask.shape, -1)
         whole = l2(self.sim_tranglo_w((v_whole[:, None] - t_whole).square()))  # (images, captions, H)
         nodes = torch.cat([whole[:, :, None], local], dim=2)  # (images, captions, 1 + words, H)
         real = torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)
@@ -190,16 +206,15 @@ class _Similarity(nn.Module):
             vector, moments = _reason(self.SGR_module, nodes, real), nodes.new_empty(2, len(mask))
         return self.sim_eval_w(vector).squeeze(2), moments
 
-    @staticmethod
-    def _differences(v: Tensor, gram: Tensor, t: Tensor) -> Tensor:
-        """Each word's context among the regions, minus the word. (images, captions * words, D)"""
-        words = t.flatten(0, 1)
-        s = (v.flatten(0, 1) @ words.T).view(*v.shape[:2], *t.shape[:2])  # (images, R, captions, words)
-        s = leaky_relu(s, 0.1)  # 0 behind a caption's end, since the words are
-        s = s * (_SMOOTH / (s.norm(dim=3, keepdim=True) + _EPS))
-        attention = s.softmax(1).flatten(2).mT  # (images, captions * words, R)
-        norm = ((attention @ gram) * attention).sum(2, keepdim=True).clamp(min=0).sqrt()
-        return torch.baddbmm(-words.expand(len(v), -1, -1), attention / (norm + _EPS), v)
+
+def _attention(v: Tensor, gram: Tensor, t: Tensor) -> Tensor:
+    """What each word sees of the regions, scaled so that its context has length 1. (images, captions * words, R)"""
+    s = (v.flatten(0, 1) @ t.flatten(0, 1).T).view(*v.shape[:2], *t.shape[:2])  # (images, R, captions, words)
+    s = leaky_relu(s, 0.1)  # 0 behind a caption's end, since the words are
+    s = s * (_SMOOTH / (s.norm(dim=3, keepdim=True) + _EPS))
+    attention = s.softmax(1).flatten(2).mT
+    norm = ((attention @ gram) * attention).sum(2, keepdim=True).clamp(min=0).sqrt()
+    return attention / (norm + _EPS)
 
 
 class _Filtration(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from crcl.data.batches import Batch, Batches
 from crcl.errors import TrainingError
-from crcl.matchers.base import Matcher
+from crcl.matchers.base import Encoded, Matcher, raw_scores
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -140,14 +140,24 @@ class Learner:
         self.module = self.make_matcher()
         self.descent = Descent(self.module, **self.options)
 
-    def similarities(self, batch: Batch) -> Tensor:
-        """Every image of the batch with every text of it. (K, K)"""
+    def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
+        """The batch's images and its texts."""
         batch = batch.to(self.descent.device)
         with self.descent.autocast():
-            return self.matcher.similarity(
+            return (
                 self.matcher.encode_images(batch.regions, batch.region_mask),
                 self.matcher.encode_texts(batch.tokens, batch.lengths),
             )
+
+    def similarities(self, batch: Batch) -> Tensor:
+        """Every image of the batch with every text of it. (K, K)"""
+        with self.descent.autocast():
+            return self.matcher.similarity(*self.encode(batch))
+
+    def scores(self, batch: Batch) -> Tensor:
+        """The same before the sigmoid, where the matcher has one. (K, K)"""
+        with self.descent.autocast():
+            return raw_scores(self.matcher, *self.encode(batch))
 
     def state_dict(self) -> dict[str, Any]:
         return {"matcher": self.module.state_dict(), "descent": self.descent.state_dict()}

@@ -7,7 +7,7 @@ import numpy as np
 
 from crcl.data.batches import Batches
 from crcl.ledger import Ledger
-from crcl.losses import active_complementary, matching_log_probs, pair_probability
+from crcl.losses import Terms, active_complementary, matching_log_probs, pair_probability
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Clock, Learner, StepLog
 from crcl.score import scoring
@@ -25,12 +25,14 @@ class CRCL:
         *,
         tau: float = 0.05,
         scale: float = 5.0,
+        terms: Terms = "both",
         probability: Literal["train", "eval"] = "train",
     ) -> None:
         self.learner = learner
         self.ledger = ledger
         self.tau = tau
         self.scale = scale
+        self.terms: Terms = terms
         self.probability = probability
 
     @property
@@ -52,7 +54,7 @@ class CRCL:
             sims = self.learner.similarities(batch)
             probability = pair_probability(*matching_log_probs(sims, self.tau))  # Eq. 3
             labels = self.ledger.observe(batch.pairs, probability)  # Eq. 10-12
-            losses = active_complementary(sims, labels, tau=self.tau, scale=self.scale)  # Eq. 8
+            losses = active_complementary(sims, labels, tau=self.tau, scale=self.scale, terms=self.terms)  # Eq. 8
             yield StepLog(len(batch), self.learner.descent.step(losses, batch, clock.learning_rate))
         if self.probability == "eval":
             yield from self._observe_in_eval_mode(batches, clock)

@@ -1,0 +1,64 @@
+"""What the speed benchmarks share: the paper's sizes, synthetic pairs, rates and peaks."""
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from crcl.data.batches import Batches
+from crcl.data.pairs import Pairs
+from crcl.data.vocab import Vocabulary
+
+K, R, F, D, WORD, V = 128, 36, 2048, 1024, 300, 8482
+PER_IMAGE = 5
+
+
+def synthetic(folder: Path, images: int, size: int = F) -> tuple[Pairs, Vocabulary]:
+    """Random features in a memory map, captions of 8 to 20 words whose frequencies fall off as in real text."""
+    rng = np.random.default_rng(0)
+    features = np.lib.format.open_memmap(folder / "ims.npy", mode="w+", dtype=np.float32, shape=(images, R, size))
+    for start in range(0, images, 100):
+        features[start : start + 100] = rng.standard_normal((min(100, images - start), R, size), dtype=np.float32)
+    words = [f"w{n}" for n in range(V - 5)]
+    frequency = 1 / np.arange(1, len(words) + 1)
+    frequency /= frequency.sum()
+    captions = [
+        " ".join(words[n] for n in rng.choice(len(words), rng.integers(8, 21), p=frequency))
+        for _ in range(images * PER_IMAGE)
+    ]
+    stored = np.load(folder / "ims.npy", mmap_mode="r")
+    pairs = Pairs(captions, np.arange(images).repeat(PER_IMAGE), stored, [str(n) for n in range(images)])
+    return pairs, Vocabulary(["<pad>", "<start>", "<end>", "<unk>", *words])
+
+
+def make_batches(pairs: Pairs, vocabulary: Vocabulary) -> Batches:
+    tokens = vocabulary.encode(pairs.captions)
+    return Batches(pairs, tokens, vocabulary=len(vocabulary), mask_token=vocabulary.mask, batch_size=K)
+
+
+def gemm_rate(size: int = 2048) -> float:
+    """Floating-point operations per second of a square product."""
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    return float(2 * size**3 / timed(torch.mm, a, b)[1])
+
+
+def timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    started = time.perf_counter()
+    result = work(*arguments)
+    return result, time.perf_counter() - started
+
+
+def peak_memory() -> float:
+    """Most memory that this process has had, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def in_its_own_process(*words: str) -> float:
+    """The number that a call of the same script with these words prints."""
+    return float(subprocess.check_output([sys.executable, sys.argv[0], *words], text=True).split()[-1])

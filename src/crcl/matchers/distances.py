@@ -1,0 +1,77 @@
+"""The heavy part of SAF and SGR: a linear layer of the squared difference between each word and its context.
+
+Written out, the difference is an array of (images, words of all captions, D), which no cache holds. Here it lives for
+one small group of images at a time, between the product that makes it and the product that uses it; the backward pass
+makes it again, for a tenth of the layer's work, instead of keeping it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+ROWS = 512
+"""(image, word) rows at a time: 2 MiB of differences at D 1024."""
+
+
+def squared_distances(attention: Tensor, regions: Tensor, words: Tensor, layer: nn.Linear) -> Tensor:
+    """`layer((attention @ regions - words)²)` for `(images, words, R)`, `(images, R, D)`, `(words, D)`."""
+    if attention.device.type != "cpu":  # groups would be many small kernels there
+        return plainly(attention, regions, words, layer.weight, layer.bias)
+    out: Tensor = _SquaredDistances.apply(attention, regions, words, layer.weight, layer.bias)
+    return out
+
+
+def plainly(attention: Tensor, regions: Tensor, words: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The same in the obvious way."""
+    difference = torch.baddbmm(words.expand(len(attention), -1, -1), attention, regions, beta=-1)
+    return nn.functional.linear(difference.square(), weight, bias)
+
+
+class _SquaredDistances(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, attention: Tensor, regions: Tensor, words: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(attention, regions, words, weight, bias)
+        out = words.new_empty(*attention.shape[:2], len(weight))
+        for group, difference in _differences(attention, regions, words):
+            torch.addmm(bias, difference.square_().flatten(0, 1), weight.T, out=out[group].flatten(0, 1))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        inputs = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody wants to differentiate again
+            return torch.autograd.grad(plainly(*inputs), inputs, gradient, create_graph=True)
+        attention, regions, words, weight, _ = inputs
+        gradient = gradient.contiguous()
+        to_attention, to_regions = torch.empty_like(attention), torch.empty_like(regions)
+        to_words, to_weight = torch.zeros_like(words), torch.zeros_like(weight)
+        size = _group(attention)
+        squares, to_difference = (words.new_empty(size, *words.shape) for _ in range(2))
+        for group, difference in _differences(attention, regions, words):
+            above = gradient[group].flatten(0, 1)
+            square = torch.mul(difference, difference, out=squares[: len(difference)])
+            to_weight.addmm_(above.T, square.flatten(0, 1))
+            down = to_difference[: len(difference)]
+            torch.mm(above, weight, out=down.flatten(0, 1))
+            down.mul_(difference)
+            torch.bmm(down, regions[group].mT, out=to_attention[group])
+            torch.bmm(attention[group].mT, down, out=to_regions[group])
+            to_words.sub_(down.sum(0))
+        return to_attention.mul_(2), to_regions.mul_(2), to_words.mul_(2), to_weight, gradient.sum((0, 1))
+
+
+def _differences(attention: Tensor, regions: Tensor, words: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Groups of images, each with its words' differences in one buffer that the next group takes over."""
+    size = _group(attention)
+    buffer = words.new_empty(size, *words.shape)
+    for start in range(0, len(attention), size):
+        group = slice(start, start + size)
+        part = buffer[: len(attention[group])]
+        torch.baddbmm(words.expand_as(part), attention[group], regions[group], beta=-1, out=part)
+        yield group, part
+
+
+def _group(attention: Tensor) -> int:
+    return min(max(ROWS // attention.shape[1], 1), len(attention))

@@ -1,0 +1,112 @@
+"""What the tests of the methods with two networks share."""
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tiny import leaves
+from torch import Tensor, nn
+
+from crcl import audit, recipe
+from crcl.config import load
+from crcl.data import scenes
+from crcl.data.batches import Batches
+from crcl.data.pairs import Pairs
+from crcl.data.vocab import Vocabulary
+from crcl.features import grid_features
+from crcl.matchers import Bow
+from crcl.methods.base import Clock, Learner, Method
+from crcl.score import evaluate
+
+
+def clock(epoch: int, step: int = 0) -> Clock:
+    return Clock(0, epoch, step, epoch, learning_rate=0.01)
+
+
+class Small:
+    """Small pairs with their batches and a maker of learners."""
+
+    def __init__(self, pairs: Pairs, *, batch_size: int = 5) -> None:
+        words = Vocabulary.build(pairs.captions, minimum=1)
+        sizes = {"features": pairs.features.shape[2], "vocabulary": len(words)}
+        self.pairs = len(pairs)
+        self.batches = Batches(
+            pairs,
+            words.encode(pairs.captions),
+            vocabulary=len(words),
+            mask_token=words.mask,
+            batch_size=batch_size,
+        )
+        self.make_matcher: Callable[[], nn.Module] = lambda: Bow(**sizes, embedding=8, word=6)
+
+    def make_learner(self) -> Learner:
+        return Learner(self.make_matcher)
+
+
+def mean_triplet(sims: Tensor, margin: float = 0.2) -> list[float]:
+    """Each pair's mean of hinges, from the sum signs."""
+    size = len(sims)
+    values = []
+    for i in range(size):
+        total = 0.0
+        for j in set(range(size)) - {i}:
+            total += max(margin + sims[i, j].item() - sims[i, i].item(), 0)
+            total += max(margin + sims[j, i].item() - sims[i, i].item(), 0)
+        values.append(total / size)
+    return values
+
+
+def assert_goes_on_from_any_step(make: Callable[[], Method], batches: Batches, *, epochs: Sequence[int]) -> list[int]:
+    """Saved after any step and loaded into a new method, each of these epochs ends bit for bit as it does undisturbed.
+
+    Returns the steps of each epoch.
+    """
+    method = make()
+    torch.manual_seed(0)
+    method.begin_piece(0)
+    counts = []
+    for epoch in epochs:
+        saved = []
+        for _ in method.train_epoch(batches, clock(epoch)):
+            buffer = io.BytesIO()
+            torch.save({"method": method.state_dict(), "random": torch.get_rng_state()}, buffer)
+            saved.append(buffer.getvalue())
+        counts.append(len(saved))
+        after = torch.get_rng_state()
+        for step, data in enumerate(saved, 1):
+            state = torch.load(io.BytesIO(data), weights_only=True)
+            other = make()
+            other.begin_piece(0)
+            other.load_state_dict(state["method"])
+            torch.set_rng_state(state["random"])
+            assert len(list(other.train_epoch(batches, clock(epoch, step)))) == len(saved) - step
+            assert dict(leaves(other.state_dict())) == dict(leaves(method.state_dict())), (epoch, step)
+            assert other.correspondence.tobytes() == method.correspondence.tobytes()
+        torch.set_rng_state(after)
+    return counts
+
+
+class Reached(NamedTuple):
+    """Test rSum and detection AUROC of a training, and its metrics."""
+
+    rsum: float
+    auroc: float
+    records: list[dict[str, Any]]
+
+
+def train_on_scenes(folder: Path, method: str, *settings: str) -> Reached:
+    """Train the quick matcher on a few drawn scenes, 40 % of the pairs mismatched."""
+    data = folder / "scenes"
+    if not data.exists():
+        scenes.write(data, describe=grid_features, train=200, dev=40, test=100, seed=0)
+    base = {"method": method, "data.path": str(data), "noise.rate": 0.4, "train.device": "cpu"}
+    config = load(preset="demo", base=base, settings=["ledger.freeze_epochs=1", *settings])
+    run = recipe.train(config, folder / method)
+    _, _, scorer = recipe.open_scorer(run.path)
+    pairs = recipe.audited_pairs(run, config)
+    detection = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
+    assert detection is not None
+    test = recipe.read_split(config, "test")
+    return Reached(evaluate([scorer], test).rsum, detection.auroc, run.metrics())
