@@ -204,6 +204,22 @@ def test_the_metadata_names_matcher_and_sizes_but_no_folder(data: Path, tmp_path
     assert str(data.parent).encode() not in (tmp_path / "model.safetensors").read_bytes()
 
 
+def test_a_run_with_meta_networks_gives_weights_but_no_graphs(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    rows, run = tmp_path / "rows.npy", tmp_path / "run"
+    np.save(rows, np.arange(6))
+    settings = ["method=mscn", "matcher.name=bow", "train.pieces=[2]", f"mscn.trusted={rows}"]
+    recipe.train(small_config(data, *settings), tmp_path / "first")
+    recipe.train(small_config(data, *settings, f"train.start={tmp_path / 'first'}"), run)
+    export.save_weights(run, tmp_path / "model.safetensors")
+    assert str(tmp_path).encode() not in (tmp_path / "model.safetensors").read_bytes()
+    scorer, pairs = opened(run)
+    loaded = export.load_weights(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.similarities(pairs), scorer.similarities(pairs))
+    answer = crcl("export", run, "--onnx", "-o", tmp_path / "graphs")
+    assert (answer.code, "--onnx: the meta-networks of mscn judge both vectors together" in answer.err) == (2, True)
+    assert not (tmp_path / "graphs").exists()
+
+
 def test_matchers_without_vectors_are_refused_with_those_that_have_them(crcl: Crcl, data: Path, tmp_path: Path) -> None:
     for name in ("saf", "sgr", "scan"):
         answer = crcl("export", trained(data, name, "data.standardize=true"), "--onnx", "-o", tmp_path / "graphs")
@@ -330,7 +346,7 @@ def test_damaged_exports_are_refused(data: Path, tmp_path: Path) -> None:
     export.save_weights(trained(data, "vse", "data.standardize=true"), path)
     with safe_open(path, framework="pt") as file:
         about = file.metadata()
-    weights = safetensors.torch.load_file(path)
+    weights = safetensors.torch.load(path.read_bytes())  # not mapped from the file, which is written over
     sizes = json.loads(about["sizes"])
     assert "not an export of crcl" in damaged(tmp_path, weights, {})
     assert "not an export of crcl" in damaged(tmp_path, weights, about | {"crcl_export": "2"})

@@ -415,6 +415,13 @@ def test_other_layouts_are_refused_with_those_that_can_be_read(tmp_path: Path) -
         read_published(save(tmp_path, content("SGRAF", both)))
 
 
+def test_no_checkpoint_is_one_of_mscn(data: Path, tmp_path: Path) -> None:
+    path = save(tmp_path, content("CRCL", parts(network("vse", len(vocabulary_of(data))))))
+    with pytest.raises(InputError, match="--method mscn: its networks end in a meta-network"):
+        adopt(path, data, tmp_path / "run", method="mscn")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_vocabulary_of_another_size_is_refused_with_both_numbers(data: Path, tmp_path: Path) -> None:
     words = len(vocabulary_of(data))
     path = save(tmp_path, content("CRCL", parts(network("vse", words + 1))))

@@ -33,6 +33,7 @@ SMALL = [
     "ledger.freeze_epochs=1",
     "decl.warmup=1",
     "division.warmup=1",
+    "mscn.warmup=1",
 ]
 """Settings of a training that takes a fraction of a second."""
 

@@ -133,6 +133,8 @@ def _check_beliefs(found: Published, pairs: Pairs, checkpoint: str | Path) -> No
 
 
 def _config(found: Published, layout: str, method: str | None, places: dict[str, Any]) -> Config:
+    if method == "mscn":
+        raise InputError("--method mscn: its networks end in a meta-network, which no checkpoint that is read here has")
     nearest = NEAREST.get(layout, "")
     base: dict[str, Any] = {
         "method": method or (nearest if nearest in METHOD_NAMES else "triplet-hardest"),

@@ -3,6 +3,7 @@
     config.json           what was asked for, the sizes that the data gave, and what the pairs are known by
     vocab.json            the words, in the field's layout
     noise.npy             the injected mismatches, in the field's layout (where noise was injected)
+    trusted.npy           rows of training pairs known to match (where a file of them was given)
     standardize.npz       the features' mean and deviation (where asked for)
     start.safetensors     the weights that each piece begins from (where a training starts from another run)
     start.npz             the beliefs that it begins with (where that run had some about the same pairs)
@@ -79,6 +80,7 @@ class Run:
         fingerprint: str = "",
         vocabulary: Vocabulary,
         noise: np.ndarray | None = None,
+        trusted: np.ndarray | None = None,
         standardize: Standardize | None = None,
         start: Learnt | None = None,
         learnt: Learnt | None = None,
@@ -97,6 +99,8 @@ class Run:
             write_json(fresh / "vocab.json", vocabulary.to_json())
             if noise is not None:
                 write_array(fresh / "noise.npy", noise)
+            if trusted is not None:
+                write_array(fresh / "trusted.npy", trusted)
             if standardize is not None:
                 write_arrays(
                     fresh / "standardize.npz", mean=standardize.mean, deviation=np.array(standardize.deviation)
@@ -173,6 +177,15 @@ class Run:
     def noise(self) -> np.ndarray | None:
         path = self.path / "noise.npy"
         return _read_npy(path) if path.is_file() else None
+
+    def trusted(self) -> np.ndarray | None:
+        path = self.path / "trusted.npy"
+        if not path.is_file():
+            return None
+        rows = _read_npy(path)
+        if rows.dtype != np.int64 or rows.ndim != 1 or not np.isin(rows, np.arange(self.sizes["pairs"])).all():
+            raise InputError(f"{path}: damaged (not rows of {self.sizes['pairs']} pairs); train again with --overwrite")
+        return rows
 
     def standardize(self) -> Standardize | None:
         path = self.path / "standardize.npz"

@@ -17,13 +17,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from crcl.errors import InputError, did_you_mean
 
 MatcherName = Literal["vse", "bow", "saf", "sgr", "scan"]
-MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "decl", "ncr", "bicro"]
+MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "decl", "ncr", "bicro", "mscn"]
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
 DIVIDING = ("ncr", "bicro")
 """Methods that divide the pairs into clean and noisy ones after a warm-up."""
 
-MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {}
+MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {
+    "mscn": (("vse", "bow", "saf", "sgr"), "its meta-network reads a similarity vector, which that one does not make"),
+}
 """Methods that do not go with every matcher: those that they go with, and the reason."""
 
 DEVICES = r"auto|cpu|mps|cuda(:\d+)?"
@@ -173,6 +175,21 @@ class DivisionConfig(Section):
     """A label of bicro that is not above this becomes 0."""
 
 
+class MscnConfig(Section):
+    """Meta-network, and the pairs known to match that it learns from (method mscn)."""
+
+    warmup: Annotated[int, Field(ge=0)] = 5
+    """First epochs, in which every pair counts as matched; the decay of the learning rate does not count them."""
+    hidden: Count = 64
+    """Hidden units of the meta-network."""
+    meta_lr: Positive = 1.7e-5
+    """Learning rate of the meta-network after the warm-up; small data take few steps and may need a larger one."""
+    trusted: OptionalText = None
+    """Row numbers (.npy) of training pairs known to match, before any noise; empty: pairs of the dev split."""
+    trusted_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the dev pairs that the meta-network learns from where no file of rows is given."""
+
+
 class TrainConfig(Section):
     """Schedule, optimizer and machine."""
 
@@ -234,6 +251,8 @@ class Config(Section):
     """Evidence of method decl."""
     division: DivisionConfig = DivisionConfig()
     """Clean and noisy pairs."""
+    mscn: MscnConfig = MscnConfig()
+    """Meta-network of method mscn."""
     train: TrainConfig = TrainConfig()
     """Schedule, optimizer and machine."""
 
@@ -259,6 +278,7 @@ SECTIONS: dict[str, type[Section]] = {
     "ledger": LedgerConfig,
     "decl": DeclConfig,
     "division": DivisionConfig,
+    "mscn": MscnConfig,
     "train": TrainConfig,
 }
 KEYS = {
@@ -460,6 +480,11 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
         raise InputError("loss.q: must be greater than 0 for loss.kind=gce, got 0; its limit there is loss.kind=log")
     if config.method == "decl":
         _check_decl(config)
+    if config.method == "mscn" and config.mscn.warmup >= config.train.pieces[-1]:
+        raise InputError(
+            f"mscn.warmup: {config.mscn.warmup} epochs count every pair as matched, and train.pieces "
+            f"{list(config.train.pieces)} ends with {config.train.pieces[-1]}: no pair would ever be judged"
+        )
     matchers, reason = MATCHERS_OF.get(config.method, (MATCHER_NAMES, ""))
     if config.matcher.name not in matchers:
         raise InputError(

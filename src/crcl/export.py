@@ -35,7 +35,12 @@ from crcl.score import Scorer, scoring
 
 FORMAT = 1
 _ADVICE = "make room and export again"
-_PATHS = {"data": ("path", "features", "ids", "vocab"), "noise": ("file",)}
+_PATHS = {
+    "data": ("path", "features", "ids", "vocab"),
+    "noise": ("file",),
+    "mscn": ("trusted",),
+    "train": ("start",),
+}
 _SCALE = ("standardize.mean", "standardize.deviation")
 _REGIONS, _TOKENS = 256, 1024  # images may have more regions than in training, captions are cut
 _TOLERANCE = 1e-4
@@ -222,6 +227,11 @@ def _refuse_matcher(config: Config) -> None:
             f"--onnx: {name} compares the regions of an image with the words of a caption, so neither has a vector of "
             f"its own; it can be done for {' and '.join(able)}. Without --onnx the weights are written"
         )
+    if config.method == "mscn":
+        raise InputError(
+            "--onnx: the meta-networks of mscn judge both vectors together, so no inner product of them is the "
+            "similarity; it can be done for runs of other methods. Without --onnx the weights are written"
+        )
     try:
         import onnx  # noqa: F401 - is it there?
     except ImportError as error:
@@ -283,7 +293,7 @@ def _without_folders(config: dict[str, Any]) -> dict[str, Any]:
     """The config with the names of files alone: folders of a machine are nobody's business."""
     plain = dict(config)
     for section, keys in _PATHS.items():
-        values = dict(config[section])
+        values = dict(config.get(section, {}))
         plain[section] = values | {key: Path(values[key]).name for key in keys if values.get(key)}
     return plain
 

@@ -172,7 +172,7 @@ def _networks(path: Path, content: Mapping[str, Any]) -> tuple[str, dict[str, An
     if "net" in content:
         return "L2RM", {"net": _parts_of_flat(content["net"])}
     if "net_A" in content:
-        raise InputError(f"{path}: MSCN's layout, whose meta-nets no matcher here has; can read those of {SUPPORTED}")
+        raise InputError(f"{path}: MSCN's layout, whose meta-nets are not read here; can read those of {SUPPORTED}")
     if "model" not in content:
         there = ", ".join(list(content)[:10]) or "nothing"
         raise InputError(f"{path}: no 'model' in it, but {there}; can read checkpoints of {SUPPORTED}")

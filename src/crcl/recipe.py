@@ -1,5 +1,6 @@
 """From a config to a training, and from a run folder back to a matcher: the one place that knows both."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from crcl import losses
 from crcl.checkpoint import Learnt, Run, refuse_existing
 from crcl.config import DEVICES, DIVIDING, Config, differences, from_dict, load, to_dict
 from crcl.data import noise
-from crcl.data.batches import Batches, Standardize
+from crcl.data.batches import Batches, Standardize, Trusted
+from crcl.data.files import open_array
 from crcl.data.formats import read
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Tokens, Vocabulary
@@ -27,18 +29,20 @@ from crcl.methods.base import Learner, Method
 from crcl.methods.bicro import BiCro
 from crcl.methods.crcl import CRCL
 from crcl.methods.decl import DECL
+from crcl.methods.mscn import MSCN
 from crcl.methods.ncr import NCR
 from crcl.methods.objectives import Objective
 from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
 from crcl.train import Listener, Schedule, fit
 
-FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise.file"} | {
+FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise.file", "mscn.trusted"} | {
     f"train.{key}" for key in ("device", "workers", "save_minutes")
 }
 """Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
 
 _FIXED_REGIONS = ("saf", "sgr")
+_TRUSTED = 0x7205  # sets the random numbers of the trusted pairs apart from others of the same seed
 
 BELIEVING = ("crcl",)
 """Methods that learn from beliefs, and so can begin with those of another run: their builders take a `start`."""
@@ -131,6 +135,16 @@ def _bicro(config: Config, make_learner: Callable[[], Learner], pairs: int) -> M
     )
 
 
+def _mscn(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return MSCN(
+        (make_learner(), make_learner()),
+        pairs,
+        margin=config.loss.margin,
+        warmup=config.mscn.warmup,
+        meta_learning_rate=config.mscn.meta_lr,
+    )
+
+
 METHODS: dict[str, Builder] = {
     "crcl": _crcl,
     "triplet": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin, negatives="sum")),
@@ -140,16 +154,17 @@ METHODS: dict[str, Builder] = {
     "decl": _decl,
     "ncr": _ncr,
     "bicro": _bicro,
+    "mscn": _mscn,
 }
 
 
-NETWORKS: dict[str, int] = {"ncr": 2, "bicro": 2}
+NETWORKS: dict[str, int] = {"ncr": 2, "bicro": 2, "mscn": 2}
 """Methods that train several networks, and how many; evaluation takes the mean of their similarities."""
 
 
-def methods_of(networks: int) -> list[str]:
-    """The methods that train so many networks."""
-    return [name for name in METHODS if NETWORKS.get(name, 1) == networks]
+def methods_of(networks: int, *, meta: bool = False) -> list[str]:
+    """The methods that train so many networks, those with a meta-network each or those without."""
+    return [name for name in METHODS if NETWORKS.get(name, 1) == networks and (name == "mscn") == meta]
 
 
 @dataclass(frozen=True)
@@ -157,14 +172,29 @@ class TrainingData:
     """What a training reads: noisy train pairs with their truth (for measuring), dev pairs, words, features' scale."""
 
     train: Pairs
+    clean: Pairs
+    """The training pairs as they were read, before any noise: for what is known of them, never for training."""
     dev: Pairs
     vocabulary: Vocabulary
     tokens: Tokens
     dev_tokens: Tokens
     noise: np.ndarray | None
     standardize: Standardize | None
-    fingerprint: str
-    """Of the training pairs as they were read, before any noise."""
+    trusted: np.ndarray | None
+    """Rows of the training pairs that are known to match, where the user names some."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the training pairs as they were read, before any noise."""
+        return self.clean.fingerprint()
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """Rows of trusted training pairs and, as in MSCN's experiments on COCO, of all pairs that show their images."""
+        if self.trusted is None:
+            return np.empty(0, dtype=np.int64)
+        shown = np.isin(self.train.image_index, self.clean.image_index[self.trusted])
+        return np.union1d(np.flatnonzero(shown), self.trusted)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -194,8 +224,9 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
     if run is not None:
         check_training_pairs(run, clean, config.data.path)
         index, vocabulary, standardize = run.noise(), run.vocabulary(), run.standardize()
+        trusted = run.trusted()
     else:
-        index = _noise_index(config, clean)
+        index, trusted = _noise_index(config, clean), _trusted_rows(config, clean)
         if start is not None:
             check_features(start, clean)
             vocabulary = start.vocabulary()
@@ -208,16 +239,20 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
         else:
             standardize = Standardize.measure(clean) if config.data.standardize else None
     train = _with_noise(clean, index)
-    return TrainingData(
+    data = TrainingData(
         train,
+        clean,
         dev,
         vocabulary,
         vocabulary.encode(train.captions, max_words=config.data.max_words),
         vocabulary.encode(dev.captions, max_words=config.data.max_words),
         index,
         standardize,
-        clean.fingerprint(),
+        trusted,
     )
+    if config.method == "mscn":
+        _check_meta_data(config, data)
+    return data
 
 
 def read_split(config: Config, split: str) -> Pairs:
@@ -244,6 +279,29 @@ def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
             pairs.image_index, config.noise.rate, config.noise.seed, level=config.noise.level, images=pairs.images
         )
     return None
+
+
+def _trusted_rows(config: Config, pairs: Pairs) -> np.ndarray | None:
+    """The user's rows of pairs known to match, checked."""
+    path = config.mscn.trusted
+    if config.method != "mscn" or path is None:
+        return None
+    rows = open_array(Path(path), purpose="row numbers of training pairs known to match")
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: {rows.dtype} of shape {rows.shape}, expected row numbers, whole and in one dimension"
+        )
+    rows = np.unique(rows.astype(np.int64))
+    if rows[0] < 0 or rows[-1] >= len(pairs):
+        raise InputError(f"{path}: rows {rows[0]} to {rows[-1]}, but the training pairs are 0 to {len(pairs) - 1}")
+    return rows
+
+
+def _check_meta_data(config: Config, data: TrainingData) -> None:
+    if data.train.images < 2:
+        raise InputError(f"{config.data.path}: all training pairs show one image; mscn needs wrong images too")
+    if len(data.train) - len(data.held_out) < 2:
+        raise InputError(f"{config.mscn.trusted}: no pairs are left to train on without those of the trusted images")
 
 
 def check_features(run: Run, pairs: Pairs) -> None:
@@ -286,7 +344,13 @@ def asked_config(**asked: Any) -> Config:
     if config.train.start is None:
         return config
     stored = stored_config(Run.open(config.train.start))
-    same = load(base={"matcher": to_dict(stored)["matcher"], "data.standardize": stored.data.standardize})
+    same = load(
+        base={
+            "matcher": to_dict(stored)["matcher"],
+            "data.standardize": stored.data.standardize,
+            "mscn.hidden": stored.mscn.hidden,
+        }
+    )
     return load(over=same, **asked)
 
 
@@ -351,6 +415,7 @@ def train(
             fingerprint=data.fingerprint,
             vocabulary=data.vocabulary,
             noise=data.noise,
+            trusted=data.trusted,
             standardize=data.standardize,
             start=start,
             overwrite=overwrite,
@@ -365,17 +430,23 @@ def train(
 def open_start(config: Config, path: str) -> Run:
     """The run to begin from, if its matcher is the one that is to be trained."""
     run, stored, _ = open_scorer(path, device="cpu")  # weights that do not fit their config are noticed here
-    networks = NETWORKS.get(config.method, 1)
+    networks, meta = NETWORKS.get(config.method, 1), stored.method == "mscn"
+    kept = {"data.standardize", "mscn.hidden"} if meta else {"data.standardize"}
     lines = [
         f"{key}: the run has {was!r}, now asked for {now!r}"
         for key, (was, now) in differences(stored, config).items()
-        if key.startswith("matcher.") or key == "data.standardize"
+        if key.startswith("matcher.") or key in kept
     ]
+    fitting = methods_of(run.networks, meta=meta)
     if run.networks != networks:
-        fitting = ", ".join(methods_of(run.networks)) or "there is none"
         lines.append(
             f"method: the run has {run.networks} networks, {config.method} trains {networks}; "
-            f"methods that train {run.networks}: {fitting}"
+            f"methods that train {run.networks}: {', '.join(fitting) or 'there is none'}"
+        )
+    elif config.method not in fitting:
+        lines.append(
+            f"method: the run's networks have {'a' if meta else 'no'} meta-network, those of {config.method} "
+            f"have {'none' if meta else 'one'}; methods that go on with the run: {', '.join(fitting)}"
         )
     if config.data.vocab is not None:
         lines.append(f"data.vocab: the words are the run's, now asked for {config.data.vocab!r}; leave it out")
@@ -392,7 +463,7 @@ def _first_beliefs(config: Config, start: Run, data: TrainingData, say: Callable
         say(f"{start.path} holds no beliefs: all pairs are believed in at first")
         return None
     same = start.fingerprint == data.fingerprint
-    judged = _with_noise(read_split(config, "train"), start.noise()) if same else None
+    judged = _with_noise(data.clean, start.noise()) if same else None
     if judged is None or (judged.image_index != data.train.image_index).any():
         say(
             f"the beliefs of {start.path} are about other pairs{', with other mismatches' if same else ''}: "
@@ -432,9 +503,8 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
 
     options = {} if start is None or start.beliefs is None else {"start": start.beliefs}
     method = METHODS[config.method](config, make_learner, len(data.train), **options)
-    batches = Batches(
-        data.train.blind(),
-        data.tokens,
+    make_batches = partial(
+        Batches,
         vocabulary=len(data.vocabulary),
         mask_token=data.vocabulary.mask,
         batch_size=config.train.batch_size,
@@ -445,6 +515,8 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
         workers=config.train.workers,
         pin_memory=device.type == "cuda",
     )
+    trusted = _trusted(config, data, make_batches) if config.method == "mscn" else None
+    batches = make_batches(data.train.blind(), data.tokens, trusted=trusted)
 
     def validate(matcher: Matcher) -> Retrieval:
         scorer = Scorer(matcher, data.vocabulary, data.standardize)
@@ -460,6 +532,16 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
         save_minutes=config.train.save_minutes,
         listeners=listeners,
     )
+
+
+def _trusted(config: Config, data: TrainingData, make_batches: Callable[..., Batches]) -> Trusted:
+    """Pairs known to match: rows of the training pairs that the user names, or else some of the dev split."""
+    if data.trusted is not None:
+        return Trusted(make_batches(data.clean.blind(), data.tokens), data.trusted, data.held_out)
+    rng = np.random.default_rng([_TRUSTED, config.train.seed])
+    count = math.ceil(config.mscn.trusted_share * len(data.dev))
+    rows = np.sort(rng.permutation(len(data.dev))[:count])
+    return Trusted(make_batches(data.dev.blind(), data.dev_tokens), rows, data.held_out)
 
 
 def _beginnings(
@@ -483,12 +565,13 @@ def _beginnings(
 
 def schedule(config: Config) -> Schedule:
     """Pieces and learning rates."""
+    warmups = dict.fromkeys(DIVIDING, config.division.warmup) | {"mscn": config.mscn.warmup}
     return Schedule(
         config.schedule_pieces(),
         learning_rate=config.train.lr,
         decay_after=config.train.lr_update,
         decay=config.train.lr_decay,
-        warmup=config.division.warmup if config.method in DIVIDING else 0,
+        warmup=warmups.get(config.method, 0),
     )
 
 
@@ -513,6 +596,8 @@ def matcher_maker(
     if config.matcher.name == "scan":
         options |= {"direction": config.matcher.direction, "pooling": config.matcher.pooling}
         options |= {"smooth": config.matcher.smooth or None, "sharp": config.matcher.sharp or None}
+    if config.method == "mscn":
+        options["meta"] = config.mscn.hidden
     return lambda: MATCHERS[config.matcher.name](**options).to(device)
 
 
@@ -556,7 +641,8 @@ def restored_matcher(config: Config, sizes: dict[str, int], weights: dict[str, t
         with torch.device("meta"):  # no memory for sizes that only the config claims
             make = matcher_maker(config, sizes)
             module = make() if networks == 1 else Ensemble([make() for _ in range(networks)])
-        module.load_state_dict(weights, assign=True)
+        # copies: a weight that is mapped from its file lies where the file has it, which changes how it is rounded
+        module.load_state_dict({name: weight.clone() for name, weight in weights.items()}, assign=True)
     except RuntimeError as error:
         raise InputError(f"{source} does not fit its config.json: {error}") from error
     return module

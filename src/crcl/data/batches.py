@@ -6,14 +6,14 @@ the number of workers, and a training that was interrupted goes on in the middle
 
 import signal
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from multiprocessing import get_all_start_methods
 from typing import Literal, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from crcl.data.pairs import Pairs
@@ -56,6 +56,15 @@ class Batch:
     def pin_memory(self) -> "Batch":
         """Called by the data loader, for quick copies to a GPU."""
         return Batch(**{name: value.pin_memory() for name, value in vars(self).items()})
+
+    def join(self, other: "Batch") -> "Batch":
+        """Both batches as one; the captions are padded to one width. Both show all regions of their images."""
+        width = max(self.tokens.shape[1], other.tokens.shape[1])
+        parts = [
+            replace(part, tokens=nn.functional.pad(part.tokens, (0, width - part.tokens.shape[1]), value=PAD))
+            for part in (self, other)
+        ]
+        return Batch(**{name: torch.cat([getattr(part, name) for part in parts]) for name in vars(self)})
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,7 @@ class Batches:
         standardize: Standardize | None = None,
         workers: int = 0,
         pin_memory: bool = False,
+        trusted: "Trusted | None" = None,
     ) -> None:
         self.pairs = pairs
         self.tokens = tokens
@@ -116,6 +126,7 @@ class Batches:
         self.standardize = standardize
         self.workers = workers
         self.pin_memory = pin_memory
+        self.trusted = trusted
 
     def __len__(self) -> int:
         """Batches of an epoch over all pairs."""
@@ -164,9 +175,11 @@ class Batches:
             first = start % size if turn == start // size else 0
             yield from self.epoch(epoch, start=first, among=among, stream=stream + _ROUND * turn)
 
-    def make(self, numbers: np.ndarray, rng: np.random.Generator | None) -> Batch:
-        """One batch of these pairs; augmented where a random generator is given."""
-        regions = self.pairs.gather(self.pairs.image_index[numbers])
+    def make(
+        self, numbers: np.ndarray, rng: np.random.Generator | None = None, *, images: np.ndarray | None = None
+    ) -> Batch:
+        """One batch of these pairs, or of their captions with other `images`; augmented if a generator is given."""
+        regions = self.pairs.gather(self.pairs.image_index[numbers] if images is None else images)
         if self.standardize is not None:
             regions = self.standardize(regions)
         mask = np.ones(regions.shape[:2], dtype=bool)
@@ -203,6 +216,18 @@ class Batches:
         regions = np.take_along_axis(regions, order[..., None], 1)
         regions[~real] = 0
         return regions, real
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """Pairs that are known to match, for a method that learns from some."""
+
+    batches: Batches
+    """What they are made by."""
+    rows: np.ndarray
+    """(P,) int64, their numbers there."""
+    held_out: np.ndarray
+    """Numbers of training pairs that are not trained on, since the trusted ones were taken from among them."""
 
 
 class _Epoch(Dataset[Batch | InputError]):

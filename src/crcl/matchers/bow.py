@@ -4,12 +4,14 @@ import torch
 from torch import Tensor, nn
 
 from crcl.matchers.base import Encoded, inner_products, l2
+from crcl.matchers.encoders import MetaNetwork
 
 
 class Bow(nn.Module):
     """Mean and maximum of the regions against the idf-weighted mean of the words, by cosine.
 
     `word_weights` are the words' inverse document frequencies `(vocabulary,)`; without them all words weigh the same.
+    With `meta` hidden units MSCN's meta-network judges the two vectors instead of the cosine.
     """
 
     dropped_regions = "removed"
@@ -23,6 +25,7 @@ class Bow(nn.Module):
         embedding: int = 256,
         word: int = 300,
         word_weights: Tensor | None = None,
+        meta: int = 0,
     ) -> None:
         super().__init__()
         self.image_linear = nn.Linear(2 * features, embedding)
@@ -32,8 +35,9 @@ class Bow(nn.Module):
         self.embed = nn.Embedding(vocabulary, word)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)  # small, so that a word is soon what it is learnt to be
         self.text_linear = nn.Linear(word, embedding)
+        self.meta = MetaNetwork(embedding, meta) if meta else None
         weights = torch.ones(vocabulary) if word_weights is None else word_weights.float().clone()
-        self.register_buffer("word_weights", weights)
+        self.register_buffer("word_weights", weights)  # a copy: two networks share no memory, so that both are saved
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
         real = mask[..., None]
@@ -49,4 +53,6 @@ class Bow(nn.Module):
         return Encoded(l2(self.text_linear(torch.einsum("bw,bwd->bd", weights, self.embed(tokens)))))
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
+        if self.meta is not None:
+            return self.meta.of_products(images.features, texts.features).sigmoid()
         return inner_products(images.features, texts.features)

@@ -66,3 +66,30 @@ def _normalise_padded(x: Tensor, pad: Tensor, padding: int, norm: nn.BatchNorm1d
         cast(Tensor, norm.running_var).lerp_(variance * (count / (count - 1)), momentum)
         cast(Tensor, norm.num_batches_tracked).add_(1)
     return centred * (norm.weight * torch.rsqrt(variance + norm.eps)) + norm.bias
+
+
+class MetaNetwork(nn.Module):
+    """MSCN's last layers: a similarity vector, hidden units, ReLU, a score before the sigmoid. `(…, size)` -> `(…, 1)`
+
+    Parameters are named as in the authors' checkpoints.
+    """
+
+    def __init__(self, size: int, hidden: int = 64) -> None:
+        super().__init__()
+        self.first_hidden_layer = nn.ModuleDict({"fc": nn.Linear(size, hidden)})
+        self.output_layer = nn.Linear(hidden, 1)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return self.output_layer(torch.relu(self.first_hidden_layer["fc"](vectors)))
+
+    def of_products(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Scores of unit vectors `(images, D)` and `(texts, D)`: the vector of a pair is their product times √D.
+
+        The products' sum is the cosine, and the factor makes them about as long as SGRAF's similarity vectors. They are
+        never formed: the first layer is one product of the images with texts that carry its weights. (images, texts)
+        """
+        with torch.autocast(images.device.type, enabled=False):
+            layer = cast(nn.Linear, self.first_hidden_layer["fc"])
+            weighted = texts.float()[:, None] * (layer.weight * math.sqrt(layer.in_features))  # (texts, hidden, D)
+            hidden = (images.float() @ weighted.flatten(0, 1).T).view(len(images), len(texts), -1) + layer.bias
+            return self.output_layer(torch.relu(hidden)).squeeze(2)

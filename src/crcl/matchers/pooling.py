@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from crcl.matchers.recurrent import averaged_directions
+from crcl.matchers.recurrent import averaged_directions, quick_on_cpu
 
 _TEMPERATURE = 0.1
 HIDDEN = -10000.0  # stands for what is not there: sorted last, weighted 0
@@ -53,8 +53,7 @@ def position_codes(length: int, size: int) -> Tensor:
 
 def sorted_sum(x: Tensor, weights: Tensor) -> Tensor:
     """Sort `(B, L, D)` over L in descending order, each dimension on its own, and sum with weights `(B, L)`. (B, D)"""
-    plain = x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    if x.device.type == "cpu" and plain and x.shape[1] <= _INDEX_MASK + 1:
+    if quick_on_cpu(x) and x.shape[1] <= _INDEX_MASK + 1:
         return _SortedSum.apply(x, weights)
     return torch.einsum("bld,bl->bd", x.sort(dim=1, descending=True).values, weights)
 

@@ -2,16 +2,39 @@
 
 On a GPU this is cuDNN's. On CPU `nn.GRU` multiplies and accumulates weight gradients time step by time step, twice;
 here both directions run side by side, each weight gradient is one product over all time steps, and what depends on a
-word alone is computed once per distinct word, of which a batch has far fewer than tokens.
+word alone is computed once per distinct word, of which a batch has far fewer than tokens. Neither can be
+differentiated twice; what can is `nn.GRU` step by step, as it runs within `plain()`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+_PLAIN: ContextVar[bool] = ContextVar("plain", default=False)
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """Forward passes within can be differentiated twice: torch's own operations instead of the quick ones."""
+    token = _PLAIN.set(True)
+    try:
+        yield
+    finally:
+        _PLAIN.reset(token)
+
+
+def quick_on_cpu(x: Tensor) -> bool:
+    """Whether the operations written for CPU are right for this input: single precision, once differentiable."""
+    single = x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return x.device.type == "cpu" and single and not _PLAIN.get()
 
 
 def averaged_directions(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Tensor) -> Tensor:
@@ -19,10 +42,12 @@ def averaged_directions(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Ten
 
     `inputs` are distinct vectors `(V, E)`, and `which` says the one at each place `(B, W)`.
     """
-    if inputs.device.type == "cpu" and inputs.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
+    if quick_on_cpu(inputs):
         return _averaged_on_cpu(rnn, inputs, which, lengths)
     packed = pack_padded_sequence(inputs[which].float(), lengths.cpu(), batch_first=True, enforce_sorted=False)
-    with torch.autocast(inputs.device.type, enabled=False):  # cuDNN's would run in float16, whatever was asked for
+    twice = torch.backends.cudnn.flags(enabled=False) if _PLAIN.get() else nullcontext()
+    # with autocast cuDNN's would run in float16, whatever was asked for
+    with torch.autocast(inputs.device.type, enabled=False), twice:
         both, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
     forward, backward = both.chunk(2, dim=2)
     return (forward + backward) / 2
@@ -96,6 +121,7 @@ class _TwoGRUs(torch.autograd.Function):
         return hidden
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         w_hidden, gates, inner, hidden = ctx.saved_tensors
         sizes: list[int] = ctx.sizes

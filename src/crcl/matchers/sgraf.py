@@ -10,12 +10,13 @@ from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import leaky_relu
 from torch.utils.checkpoint import checkpoint
 
 from crcl.matchers.base import Encoded, l2
 from crcl.matchers.distances import squared_distances
-from crcl.matchers.encoders import xavier_linear
+from crcl.matchers.encoders import MetaNetwork, xavier_linear
 from crcl.matchers.recurrent import averaged_directions
 from crcl.matchers.tiles import ROWS, WORDS, caption_blocks, image_blocks
 
@@ -28,7 +29,8 @@ class _SGRAF(nn.Module):
 
     The number of regions is fixed: a BatchNorm of the published network has one channel per region slot. `memory` is
     what intermediate results may take, in GiB; a training step that would keep more for its backward pass computes them
-    a second time instead, block by block. A block has about `tile_rows` (image, word) rows.
+    a second time instead, block by block. A block has about `tile_rows` (image, word) rows. With `meta` hidden units
+    the last layer is MSCN's meta-network.
     """
 
     dropped_regions = "blanked"
@@ -46,6 +48,7 @@ class _SGRAF(nn.Module):
         dropout: float = 0.4,
         memory: float = 4.0,
         tile_rows: int = ROWS,
+        meta: int = 0,
     ) -> None:
         super().__init__()
         self.regions = regions
@@ -54,7 +57,7 @@ class _SGRAF(nn.Module):
         self.tile_rows = max(min(tile_rows, self.most_rows), 1)
         self.img = nn.ModuleDict({"fc": xavier_linear(features, embedding)})
         self.txt = _Words(vocabulary=vocabulary, word=word, embedding=embedding, dropout=dropout)
-        self.sim = _Similarity(regions, embedding, similarity, self.reasoning, dropout)
+        self.sim = _Similarity(regions, embedding, similarity, self.reasoning, dropout, meta)
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
         if regions.shape[1] != self.regions:
@@ -100,12 +103,20 @@ class _SGRAF(nn.Module):
         """
         v, v_whole = images.features, cast(Tensor, images.whole)
         if not cut:
-            if again:
-                return checkpoint(self.sim, v, gram, v_whole, t, mask, t_whole, use_reentrant=False)
-            return self.sim(v, gram, v_whole, t, mask, t_whole)
-        parts = image_blocks(len(images), mask.numel(), rows=self.tile_rows)
-        scores = [self.sim(v[part], gram[part], v_whole[part], t, mask, t_whole)[0] for part in parts]
+            parts = v, gram, v_whole, t, mask, t_whole
+            return self._computed_again(parts) if again else self.sim(*parts)
+        blocks = image_blocks(len(images), mask.numel(), rows=self.tile_rows)
+        scores = [self.sim(v[block], gram[block], v_whole[block], t, mask, t_whole)[0] for block in blocks]
         return torch.cat(scores), scores[0].new_empty(2, len(mask))
+
+    def _computed_again(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Scores and moments of a block that the backward pass computes a second time, with the weights of now."""
+        now: dict[str, Tensor] = dict(self.sim.named_parameters())
+        # put in by `functional_call`, and gone by then
+        virtual = {name: weight for name, weight in now.items() if not isinstance(weight, nn.Parameter)}
+        if virtual:
+            return checkpoint(functional_call, self.sim, virtual, parts, use_reentrant=False)
+        return checkpoint(self.sim, *parts, use_reentrant=False)
 
 
 class SAF(_SGRAF):
@@ -170,13 +181,13 @@ class _TextSA(nn.Module):
 
 
 class _Similarity(nn.Module):
-    def __init__(self, regions: int, embedding: int, size: int, reasoning: str, dropout: float) -> None:
+    def __init__(self, regions: int, embedding: int, size: int, reasoning: str, dropout: float, meta: int) -> None:
         super().__init__()
         self.v_global_w = _VisualSA(regions, embedding, dropout)
         self.t_global_w = _TextSA(embedding, dropout)
         self.sim_tranloc_w = xavier_linear(embedding, size)
         self.sim_tranglo_w = xavier_linear(embedding, size)
-        self.sim_eval_w = xavier_linear(size, 1)
+        self.sim_eval_w = MetaNetwork(size, meta) if meta else xavier_linear(size, 1)
         self.SAF_module = _Filtration(size) if reasoning == "saf" else None
         self.SGR_module = nn.ModuleList([_Reasoning(size) for _ in range(3)] if reasoning == "sgr" else [])
 

@@ -3,19 +3,25 @@
 from torch import Tensor, nn
 
 from crcl.matchers.base import Encoded, inner_products, l2
-from crcl.matchers.encoders import TwoLayers, WordEncoder, xavier_linear
+from crcl.matchers.encoders import MetaNetwork, TwoLayers, WordEncoder, xavier_linear
 from crcl.matchers.pooling import GPO
 
 
 class VSE(nn.Module):
-    """VSE∞ with a bidirectional GRU for text. Parameters are named as in the authors' checkpoints."""
+    """VSE∞ with a bidirectional GRU for text. Parameters are named as in the authors' checkpoints.
+
+    With `meta` hidden units MSCN's meta-network judges the two vectors instead of the dot product.
+    """
 
     dropped_regions = "removed"
 
-    def __init__(self, *, features: int, vocabulary: int, embedding: int = 1024, word: int = 300) -> None:
+    def __init__(
+        self, *, features: int, vocabulary: int, embedding: int = 1024, word: int = 300, meta: int = 0
+    ) -> None:
         super().__init__()
         self.img = _Images(features, embedding)
         self.txt = _Texts(vocabulary=vocabulary, word=word, embedding=embedding)
+        self.meta = MetaNetwork(embedding, meta) if meta else None
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
         return Encoded(self.img(regions, mask))
@@ -24,6 +30,8 @@ class VSE(nn.Module):
         return Encoded(self.txt(tokens, lengths))
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
+        if self.meta is not None:
+            return self.meta.of_products(images.features, texts.features).sigmoid()
         return inner_products(images.features, texts.features)
 
 

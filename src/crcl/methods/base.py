@@ -99,7 +99,8 @@ class Descent:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()
+        # a loss may depend on other weights too, which are not to move
+        self.scaler.scale(loss).backward(inputs=[weight for weight in self.module.parameters() if weight.requires_grad])
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.clip if self.clip > 0 else float("inf"))
         if not self.scaler.is_enabled() and not np.isfinite(float(norm)):
