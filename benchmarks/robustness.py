@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
 
-from crcl import config, metrics, recipe
+from crcl import config, inputs, metrics, recipe
 from crcl.checkpoint import Run
 from crcl.data.pairs import Pairs
 from crcl.metrics import detection
@@ -89,10 +89,10 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 def score(run: Run, chosen: config.Config, crowd: Path | None) -> dict[str, Any]:
     started = time.monotonic()
     _, _, scorer = recipe.open_scorer(run.path)
-    test = recipe.read_split(chosen, "test")
+    test = inputs.read_split(chosen, "test")
     sims = mean_similarities([scorer], test)
     retrieval = metrics.retrieval(sims, test.image_index)
-    audited = recipe.audited_pairs(run, chosen)
+    audited = inputs.audited_pairs(run, chosen)
     values: dict[str, Any] = {"rsum": retrieval.rsum, **asdict(retrieval)}
     if audited.truth is not None:
         by_belief = detection(run.load_ledger(), audited.truth, threshold=0.5)

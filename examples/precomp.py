@@ -9,7 +9,7 @@ drawn scenes is made in the current one. Settings are those of `crcl train --set
 import sys
 from pathlib import Path
 
-from crcl import audit, config, recipe
+from crcl import audit, config, inputs, recipe
 from crcl.data import scenes
 from crcl.features import grid_features
 from crcl.score import evaluate
@@ -24,10 +24,10 @@ chosen = config.load(preset="demo", base={"data.path": str(folder), "noise.rate"
 run = recipe.train(chosen, run_folder, resume=True)
 
 _, _, scorer = recipe.open_scorer(run.path)
-scores = evaluate([scorer], recipe.read_split(chosen, "test"))
+scores = evaluate([scorer], inputs.read_split(chosen, "test"))
 print(f"test rSum {scores.rsum:.1f}: text R@1 {scores.i2t.r1:.1f}, image R@1 {scores.t2i.r1:.1f}")
 
-pairs = recipe.audited_pairs(run, chosen)
+pairs = inputs.audited_pairs(run, chosen)
 found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs))
 print(f"{len(found.suspects)} of {len(pairs)} training pairs are suspect; the worst three:")
 for row in found.rows[:3]:

@@ -9,7 +9,7 @@ import torch
 from tiny import leaves
 from torch import Tensor, nn
 
-from crcl import audit, recipe
+from crcl import audit, inputs, recipe
 from crcl.config import load
 from crcl.data import scenes
 from crcl.data.batches import Batches
@@ -105,8 +105,8 @@ def train_on_scenes(folder: Path, method: str, *settings: str) -> Reached:
     config = load(preset="demo", base=base, settings=["ledger.freeze_epochs=1", *settings])
     run = recipe.train(config, folder / method)
     _, _, scorer = recipe.open_scorer(run.path)
-    pairs = recipe.audited_pairs(run, config)
+    pairs = inputs.audited_pairs(run, config)
     detection = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
     assert detection is not None
-    test = recipe.read_split(config, "test")
+    test = inputs.read_split(config, "test")
     return Reached(evaluate([scorer], test).rsum, detection.auroc, run.metrics())

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from tiny import Answer, Stop, StopAfter, call, command, environment, small_config, train_command, write_folder
 
-from crcl import __version__, config, recipe
+from crcl import __version__, config, inputs, recipe
 from crcl.checkpoint import Run
 from crcl.data import noise
 from crcl.data.formats import read
@@ -335,7 +335,7 @@ def test_audit_writes_all_training_pairs_worst_first(
     assert sorted(row["row"] for row in rows) == list(range(48))
     order = [(row["correspondence"], row["similarity"]) for row in rows]
     assert order == sorted(order)
-    pairs = recipe.audited_pairs(Run.open(trained), small_config(data))
+    pairs = inputs.audited_pairs(Run.open(trained), small_config(data))
     for row in rows:
         number = row["row"]
         assert row["caption"] == pairs.captions[number]

@@ -12,7 +12,7 @@ from tiny import Stop, StopAfter, assert_same_runs, call, leaves, small_config, 
 from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
 
-from crcl import audit, config, losses, recipe
+from crcl import audit, config, inputs, losses, recipe
 from crcl.data import scenes
 from crcl.data.batches import Batch, Batches
 from crcl.data.pairs import Pairs
@@ -262,10 +262,10 @@ def outcome(method: str, data: Path, folder: Path) -> tuple[Retrieval, Detection
     chosen = config.load(preset="demo", base=base, settings=[*settings, "train.device=cpu"])
     run = recipe.train(chosen, folder / method)
     _, _, scorer = recipe.open_scorer(run.path)
-    pairs, beliefs = recipe.audited_pairs(run, chosen), run.load_ledger()
+    pairs, beliefs = inputs.audited_pairs(run, chosen), run.load_ledger()
     found = audit.audit(pairs, beliefs, beliefs).detection()
     assert found is not None
-    return evaluate([scorer], recipe.read_split(chosen, "test")), found
+    return evaluate([scorer], inputs.read_split(chosen, "test")), found
 
 
 def test_on_drawn_scenes_it_retrieves_and_detects_better_than_hardest_triplets(tmp_path: Path) -> None:

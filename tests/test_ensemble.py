@@ -9,7 +9,7 @@ import torch
 from tiny import small_config, write_folder
 from torch import Tensor, nn
 
-from crcl import recipe
+from crcl import inputs, recipe
 from crcl.matchers import SAF, SGR, Bow, Encoded, Ensemble
 
 SIZES = {"features": 6, "vocabulary": 12, "embedding": 8, "word": 5}
@@ -68,4 +68,4 @@ def test_a_run_of_two_networks_opens_as_their_ensemble(tmp_path: Path) -> None:
     assert opened.networks == 2
     assert isinstance(scorer.matcher, Ensemble)
     assert all(isinstance(member, Bow) for member in scorer.matcher.members)
-    assert np.isfinite(scorer.similarities(recipe.read_split(config, "test"))).all()
+    assert np.isfinite(scorer.similarities(inputs.read_split(config, "test"))).all()

@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from tiny import Answer, call, small_config, write_folder
 
-from crcl import export, recipe
+from crcl import export, inputs, recipe
 from crcl.checkpoint import Run
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, TrainingError
@@ -60,7 +60,7 @@ def crcl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 def opened(run: Path) -> tuple[Scorer, Pairs]:
     _, config, scorer = recipe.open_scorer(run)
-    return scorer, recipe.read_split(config, "test")
+    return scorer, inputs.read_split(config, "test")
 
 
 def session(path: Path) -> onnxruntime.InferenceSession:

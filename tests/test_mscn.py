@@ -12,7 +12,7 @@ from tiny import Stop, StopAfter, assert_same_runs, leaves, small_config, write_
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from crcl import audit, demo, recipe
+from crcl import audit, demo, inputs, recipe
 from crcl.checkpoint import Run
 from crcl.config import Config, load
 from crcl.data.batches import Batch, Batches, Trusted
@@ -394,7 +394,7 @@ def test_trusted_pairs_are_a_share_of_dev_and_training_sees_no_truth(
     batches = caught_batches(config, tmp_path / "run", monkeypatch)
     assert batches.trusted is not None
     trusted = batches.trusted
-    dev = recipe.read_split(small_config(data), "dev")
+    dev = inputs.read_split(small_config(data), "dev")
     assert trusted.batches.pairs.captions == dev.captions
     assert trusted.batches.pairs.truth is batches.pairs.truth is None
     assert len(trusted.rows) == 5  # of 16
@@ -415,7 +415,7 @@ def test_trusted_rows_are_pairs_before_the_noise_and_their_images_are_not_traine
     assert batches.trusted is not None
     trusted = batches.trusted
     assert trusted.rows.tolist() == [4, 9, 30]
-    clean = recipe.read_split(config, "train").image_index
+    clean = inputs.read_split(config, "train").image_index
     np.testing.assert_array_equal(trusted.batches.pairs.image_index, clean)
     assert not np.array_equal(batches.pairs.image_index, clean)
     shown = np.isin(batches.pairs.image_index, clean[[4, 9, 30]])
@@ -502,10 +502,10 @@ def test_on_scenes_with_40_percent_mismatches_it_beats_plain_hardest_triplets(tm
         config = load(preset="demo", base=base, settings=small)
         run = recipe.train(config, tmp_path / method)
         _, _, scorer = recipe.open_scorer(run.path)
-        pairs = recipe.audited_pairs(run, config)
+        pairs = inputs.audited_pairs(run, config)
         found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
         assert found is not None
-        rsum[method], auroc[method] = evaluate([scorer], recipe.read_split(config, "test")).rsum, found.auroc
+        rsum[method], auroc[method] = evaluate([scorer], inputs.read_split(config, "test")).rsum, found.auroc
     assert rsum["mscn"] > rsum["triplet-hardest"] + 20
     assert auroc["mscn"] > auroc["triplet-hardest"]
     scores = [record["dev"]["rsum"] for record in Run.open(tmp_path / "mscn").metrics()]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny import Stop, StopAfter, small_config, write_folder
 
-from crcl import audit, config, recipe
+from crcl import assembly, audit, config, inputs, recipe
 from crcl.checkpoint import Run
 from crcl.config import METHOD_NAMES
 from crcl.data import noise
@@ -32,14 +32,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_method_of_the_config_can_be_built() -> None:
-    assert tuple(recipe.METHODS) == METHOD_NAMES
+    assert tuple(assembly.METHODS) == METHOD_NAMES
 
 
 @pytest.mark.parametrize(
     ("method", "matcher"),
     [
         (method, matcher)
-        for method in recipe.METHODS
+        for method in assembly.METHODS
         for matcher in MATCHERS
         if matcher in config.MATCHERS_OF.get(method, (MATCHERS, ""))[0]
     ],
@@ -56,7 +56,7 @@ def test_every_method_trains_every_matcher_it_goes_with_and_leaves_a_run_that_ca
     assert ((beliefs >= 0) & (beliefs <= 1)).all()
     _, stored, scorer = recipe.open_scorer(run.path)
     assert stored == chosen
-    scores = evaluate([scorer], recipe.read_split(stored, "dev"))
+    scores = evaluate([scorer], inputs.read_split(stored, "dev"))
     assert scores.rsum == max(record["dev"]["rsum"] for record in run.metrics()[-2:])  # the best epoch's matcher
 
 
@@ -78,19 +78,19 @@ def test_the_terms_and_the_fixed_q_of_the_papers_ablation_can_be_asked_for(data:
     sims = torch.zeros(4, 4)
     for q, value in ((0, 6 * math.tan(0.25)), (1, 6 / 4)):
         chosen = small_config(data, "loss.kind=robust", f"loss.q={q}", method="complementary")
-        method = recipe.METHODS["complementary"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
+        method = assembly.METHODS["complementary"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
         assert isinstance(method, Objective)
         torch.testing.assert_close(method.loss(sims), torch.full((4,), value))
     for terms in ("both", "active", "complementary"):
         chosen = small_config(data, f"loss.terms={terms}", method="crcl")
-        method = recipe.METHODS["crcl"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
+        method = assembly.METHODS["crcl"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
         assert isinstance(method, CRCL)
         assert method.terms == terms
 
 
 def test_hardest_triplets_begin_with_the_sum_over_all_negatives_for_one_epoch(data: Path) -> None:
     chosen = small_config(data, "loss.margin=0.3", method="triplet-hardest")
-    method = recipe.METHODS["triplet-hardest"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
+    method = assembly.METHODS["triplet-hardest"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
     assert isinstance(method, Objective)
     assert method.first_epochs == 1
     sims = torch.tensor([[0.5, 0.6, 0.1], [0.2, 0.5, 0.4], [0.3, 0.3, 0.3]])
@@ -110,12 +110,12 @@ def test_words_mismatches_and_scale_come_from_the_run_when_it_is_resumed(tmp_pat
     chosen = small_config(
         data, f"data.vocab={vocabulary}", f"noise.file={index}", "noise.rate=0.0", "data.standardize=true"
     )
-    first = recipe.read_data(chosen)
+    first = inputs.read_data(chosen)
     with pytest.raises(Stop):
         recipe.train(chosen, tmp_path / "run", listeners=[StopAfter(5)])
     vocabulary.unlink()
     index.unlink()
-    again = recipe.read_data(chosen, Run.open(tmp_path / "run"))
+    again = inputs.read_data(chosen, Run.open(tmp_path / "run"))
     assert again.vocabulary.words == first.vocabulary.words
     np.testing.assert_array_equal(again.train.image_index, first.train.image_index)
     np.testing.assert_array_equal(again.train.truth, first.train.truth)
@@ -125,7 +125,7 @@ def test_words_mismatches_and_scale_come_from_the_run_when_it_is_resumed(tmp_pat
 
 
 def test_a_built_vocabulary_has_the_words_of_train_and_dev_seen_often_enough(data: Path) -> None:
-    found = recipe.read_data(small_config(data, "data.min_count=20")).vocabulary
+    found = inputs.read_data(small_config(data, "data.min_count=20")).vocabulary
     counts: dict[str, int] = {}
     for split in ("train", "dev"):
         for caption in read(data, split).captions:
@@ -137,8 +137,8 @@ def test_a_built_vocabulary_has_the_words_of_train_and_dev_seen_often_enough(dat
 
 
 def test_words_weigh_by_how_few_captions_have_them(data: Path) -> None:
-    found = recipe.read_data(small_config(data, "data.min_count=1"))
-    weights = recipe.inverse_document_frequency(found)
+    found = inputs.read_data(small_config(data, "data.min_count=1"))
+    weights = inputs.inverse_document_frequency(found)
     captions = found.train.captions
     for word in ("a", "red", "snow"):
         having = sum(word in caption.split() for caption in captions)
@@ -181,23 +181,23 @@ def test_data_that_does_not_belong_to_the_run_is_refused(
     with pytest.raises(InputError, match=message):
         recipe.train(small_config(other), tmp_path / "run", resume=True)
     with pytest.raises(InputError, match=message):
-        recipe.audited_pairs(run, small_config(other))
+        inputs.audited_pairs(run, small_config(other))
 
 
 def test_the_device_is_a_gpu_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert recipe.choose_device("auto").type == "cpu"
+    assert assembly.choose_device("auto").type == "cpu"
     for name in ("cuda", "cuda:1"):
         with pytest.raises(InputError, match=rf"device {name}: not available here; use cpu or auto"):
-            recipe.choose_device(name)
+            assembly.choose_device(name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert recipe.choose_device("auto").type == "cuda"
-    assert recipe.choose_device("cuda:0").index == 0
+    assert assembly.choose_device("auto").type == "cuda"
+    assert assembly.choose_device("cuda:0").index == 0
     with pytest.raises(InputError, match="cuda:1: not available"):
-        recipe.choose_device("cuda:1")
+        assembly.choose_device("cuda:1")
     with pytest.raises(InputError, match="'quantum': must be auto, cpu"):
-        recipe.choose_device("quantum")
+        assembly.choose_device("quantum")
 
 
 def test_captions_of_ten_thousand_words_and_of_unknown_words_only_train_like_others(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_captions_of_ten_thousand_words_and_of_unknown_words_only_train_like_oth
         run = recipe.train(small_config(data, f"matcher.name={matcher}"), tmp_path / matcher)
         assert all(np.isfinite(record["loss"]) for record in run.metrics())
         _, _, scorer = recipe.open_scorer(run.path)
-        assert np.isfinite(scorer.pair_similarities(recipe.audited_pairs(run, small_config(data)))).all()
+        assert np.isfinite(scorer.pair_similarities(inputs.audited_pairs(run, small_config(data)))).all()
 
 
 def test_a_table_trains_like_a_folder(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_beliefs_are_not_put_on_other_pairs_of_the_same_number(tmp_path: Path) -
     captions = (data / "train_caps.txt").read_text().splitlines()
     (data / "train_caps.txt").write_text("\n".join(captions[::-1]) + "\n")
     with pytest.raises(InputError, match="its beliefs would be put on other pairs"):
-        recipe.audited_pairs(run, config)
+        inputs.audited_pairs(run, config)
     with pytest.raises(InputError, match="its beliefs would be put on other pairs"):
         recipe.train(config, tmp_path / "run", resume=True)
 
@@ -276,8 +276,8 @@ def test_cut_captions_and_captions_of_unknown_words_are_told(tmp_path: Path) -> 
 
 
 def test_the_masked_word_weighs_no_more_than_words_do(tmp_path: Path) -> None:
-    data = recipe.read_data(small_config(write_folder(tmp_path / "data")))
-    weights = recipe.inverse_document_frequency(data)
+    data = inputs.read_data(small_config(write_folder(tmp_path / "data")))
+    weights = inputs.inverse_document_frequency(data)
     assert weights[data.vocabulary.mask] < weights.max()
 
 
@@ -291,7 +291,7 @@ def test_audit_names_rows_as_the_table_counts_them(tmp_path: Path) -> None:
     (folder / "train_ims.npy").rename(tmp_path / "features.npy")
     config = small_config(tmp_path / "pairs.csv")
     run = recipe.train(config, tmp_path / "run")
-    pairs = recipe.audited_pairs(run, config)
+    pairs = inputs.audited_pairs(run, config)
     table = audit.audit(pairs, run.load_ledger(), np.zeros(len(pairs), np.float32)).table().to_pylist()
     assert len(table) < len(lines)  # a tenth is held out
     assert all(captions[row["row"]] == row["caption"] for row in table)
@@ -303,4 +303,4 @@ def test_a_matcher_of_a_fixed_number_of_regions_refuses_images_with_another(tmp_
     other = write_folder(tmp_path / "other")
     np.save(other / "test_ims.npy", np.load(other / "test_ims.npy")[:, :3])
     with pytest.raises(InputError, match=r"3 regions per image, but .* was trained on 4"):
-        recipe.check_features(run, read(other, "test"))
+        inputs.check_features(run, read(other, "test"))

@@ -27,7 +27,7 @@ from tiny import (
     write_folder,
 )
 
-from crcl import recipe
+from crcl import assembly, recipe
 from crcl.checkpoint import Run
 from crcl.config import Config
 
@@ -174,7 +174,7 @@ def test_killed_in_any_change_of_a_file_a_training_ends_bit_identical(tmp_path: 
         "ledger.correction=none",
         "ledger.probability=eval",
         "data.standardize=true",
-        *(f"method={name}" for name in recipe.METHODS if name != "crcl"),
+        *(f"method={name}" for name in assembly.METHODS if name != "crcl"),
     ],
 )
 def test_lost_at_any_step_a_training_ends_bit_identical(tmp_path: Path, settings: list[str], kind: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny import Answer, Stop, StopAfter, assert_same_runs, call, small_config, write_folder
 
-from crcl import recipe
+from crcl import assembly, recipe
 from crcl.checkpoint import Run
 from crcl.config import Config, load
 from crcl.errors import InputError
@@ -64,7 +64,7 @@ class Beginnings:
 @pytest.fixture
 def beginnings(monkeypatch: pytest.MonkeyPatch) -> Beginnings:
     listener = Beginnings()
-    real = dict(recipe.METHODS)
+    real = dict(assembly.METHODS)
 
     def remembering(name: str) -> Callable[..., Any]:
         def build(*arguments: Any, **options: Any) -> Any:
@@ -209,7 +209,7 @@ def test_a_start_that_does_not_fit_is_refused_with_all_that_differs(data: Path, 
 def test_another_number_of_networks_is_refused(
     data: Path, first: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(recipe.NETWORKS, "infonce", 2)
+    monkeypatch.setitem(assembly.NETWORKS, "infonce", 2)
     with pytest.raises(InputError, match="the run has 1 networks, infonce trains 2; methods that train 1: crcl, "):
         recipe.train(further(data, first, method="infonce"), tmp_path / "new")
 

@@ -14,7 +14,7 @@ import torch
 from tiny import Stop, StopAfter, small_config, write_folder
 from torch import nn
 
-from crcl import recipe
+from crcl import assembly, inputs, recipe
 from crcl.checkpoint import Run
 from crcl.data.batches import Batches
 from crcl.data.vocab import Vocabulary
@@ -298,11 +298,11 @@ def test_training_never_sees_the_truth(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setattr(spy, "state_dict", lambda: {})
         return spy
 
-    monkeypatch.setitem(recipe.METHODS, "crcl", build)
+    monkeypatch.setitem(assembly.METHODS, "crcl", build)
     config = small_config(write_folder(tmp_path / "data"))
     run = recipe.train(config, tmp_path / "run")
     assert seen == [None, None, None]
-    truth = recipe.audited_pairs(run, config).truth
+    truth = inputs.audited_pairs(run, config).truth
     assert truth is not None
     assert not truth.all()
 

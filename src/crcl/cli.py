@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from crcl import __version__, config, recipe
+from crcl import __version__, assembly, config, inputs, recipe
 from crcl import adopt as adopting
 from crcl import audit as auditing
 from crcl import demo as demonstration
@@ -22,6 +22,7 @@ from crcl.checkpoint import Run
 from crcl.data import noise as mismatching
 from crcl.data.formats import read, splits
 from crcl.errors import InputError, TrainingError
+from crcl.matchers import MATCHERS
 from crcl.metrics import Retrieval
 from crcl.progress import TensorBoard, Terminal, Work
 from crcl.score import check_folds, check_similarity_file, evaluate_each, similarity_file
@@ -98,7 +99,7 @@ def train(
     preset: Annotated[str | None, typer.Option(help=f"One of: {', '.join(config.presets())}.")] = None,
     file: Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")] = None,
     method: Annotated[str | None, typer.Option(help=f"One of: {', '.join(config.METHOD_NAMES)}.")] = None,
-    matcher: Annotated[str | None, typer.Option(help=f"One of: {', '.join(recipe.MATCHERS)}.")] = None,
+    matcher: Annotated[str | None, typer.Option(help=f"One of: {', '.join(MATCHERS)}.")] = None,
     noise: Annotated[float | None, typer.Option(help="Mismatch this share of the training pairs, to measure.")] = None,
     noise_level: Annotated[str | None, typer.Option(help="caption or image.")] = None,
     noise_seed: Annotated[int | None, typer.Option(help="Seed of the mismatches.")] = None,
@@ -151,7 +152,9 @@ def train(
     chosen = recipe.resumed_config(run, **asked) if go_on else recipe.asked_config(**asked)
     if go_on:
         _say_if_finished(run, chosen)
-    listeners: list[Listener] = [Terminal(recipe.schedule(chosen), err, networks=recipe.NETWORKS.get(chosen.method, 1))]
+    listeners: list[Listener] = [
+        Terminal(recipe.schedule(chosen), err, networks=assembly.NETWORKS.get(chosen.method, 1))
+    ]
     if tensorboard:
         listeners.append(TensorBoard(run / "tensorboard"))
     recipe.train(chosen, run, resume=resume, overwrite=overwrite, listeners=listeners, say=_note)
@@ -194,7 +197,7 @@ def import_(
     out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)
     split = "" if "test" in splits(data) else " --split dev"
     out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
-    if fitting := recipe.methods_of(made.networks):
+    if fitting := assembly.methods_of(made.networks):
         out.print(f"  crcl train {data} -o NEW --start {run} --method {fitting[0]}", soft_wrap=True)
 
 
@@ -229,7 +232,7 @@ def evaluate(
         _warn_if_unfinished(opened_run, stored)
     pairs = _pairs(opened[0][1], split, data, features, ids)
     for run, _, _ in opened:
-        recipe.check_features(run, pairs)
+        inputs.check_features(run, pairs)
     check_folds(pairs, folds)
     if save_sims is not None:
         _refuse_input(save_sims, pairs.source, opened[0][1].data.path)
@@ -278,7 +281,7 @@ def audit(
     auditing.check_ending(output)
     opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
     _warn_if_unfinished(opened, stored)
-    pairs = recipe.audited_pairs(opened, _located(stored, data, features, ids))
+    pairs = inputs.audited_pairs(opened, _located(stored, data, features, ids))
     with _watch("similarities") as progress:
         similarity = scorer.pair_similarities(pairs, progress=progress)
     beliefs = opened.load_ledger() if opened.has_beliefs else None
@@ -387,7 +390,7 @@ def demo(
 
     def listen(name: str, chosen: config.Config) -> Terminal:
         err.print(f"training {name}")
-        return Terminal(recipe.schedule(chosen), err, networks=recipe.NETWORKS.get(chosen.method, 1))
+        return Terminal(recipe.schedule(chosen), err, networks=assembly.NETWORKS.get(chosen.method, 1))
 
     outcomes = demonstration.demo(
         folder, images=images, seed=seed, settings=tuple(settings or ()), watch=_watch, listen=listen
@@ -439,7 +442,7 @@ def _located(stored: config.Config, data: Path | None, features: Path | None, id
 
 
 def _pairs(stored: config.Config, split: str, data: Path | None, features: Path | None, ids: Path | None) -> Any:
-    return recipe.read_split(_located(stored, data, features, ids), split)
+    return inputs.read_split(_located(stored, data, features, ids), split)
 
 
 def _watch(what: str) -> Work:

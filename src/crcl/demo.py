@@ -14,8 +14,9 @@ from crcl.data.formats import read
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 from crcl.features import grid_features
+from crcl.inputs import audited_pairs, read_split
 from crcl.metrics import Detection, Retrieval
-from crcl.recipe import audited_pairs, open_scorer, read_split, train
+from crcl.recipe import open_scorer, train
 from crcl.score import Progress, evaluate
 from crcl.train import Listener
 

@@ -22,6 +22,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from crcl.assembly import restored_matcher
 from crcl.checkpoint import Run, valid_sizes, write_bytes
 from crcl.config import Config, from_dict
 from crcl.data.batches import Standardize
@@ -30,7 +31,7 @@ from crcl.errors import InputError, TrainingError
 from crcl.matchers import MATCHERS, Encoded, Ensemble, Matcher
 from crcl.matchers.base import as_module
 from crcl.matchers.graphs import GRAPHS, images_graph, texts_graph
-from crcl.recipe import open_scorer, restored_matcher
+from crcl.recipe import open_scorer
 from crcl.score import Scorer, scoring
 
 FORMAT = 1

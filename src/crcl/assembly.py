@@ -1,0 +1,201 @@
+"""From a config to what is trained: matchers, methods, devices. The table of methods is here."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from crcl import losses
+from crcl.config import DEVICES, Config
+from crcl.errors import InputError
+from crcl.ledger import Ledger
+from crcl.matchers import MATCHERS, Ensemble
+from crcl.methods.base import Learner, Method
+from crcl.methods.bicro import BiCro
+from crcl.methods.crcl import CRCL
+from crcl.methods.decl import DECL
+from crcl.methods.mscn import MSCN
+from crcl.methods.ncr import NCR
+from crcl.methods.objectives import Objective
+
+FIXED_REGIONS = ("saf", "sgr")
+
+BELIEVING = ("crcl",)
+"""Methods that learn from beliefs, and so can begin with those of another run: their builders take a `start`."""
+
+Builder = Callable[..., Method]
+"""From a config, a function that makes a learner (a method of two networks calls it twice) and the number of pairs."""
+
+
+def _crcl(
+    config: Config, make_learner: Callable[[], Learner], pairs: int, *, start: np.ndarray | None = None
+) -> Method:
+    ledger = Ledger(
+        pairs,
+        momentum=config.ledger.momentum,
+        threshold=config.ledger.threshold,
+        freeze_epochs=config.ledger.freeze_epochs,
+        correction=config.ledger.correction,
+        start=start,
+    )
+    return CRCL(
+        make_learner(),
+        ledger,
+        tau=config.loss.tau,
+        scale=config.loss.scale,
+        terms=config.loss.terms,
+        probability=config.ledger.probability,
+    )
+
+
+def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]], *, sum_first: bool = False) -> Builder:
+    def build(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+        first = partial(losses.triplet, margin=config.loss.margin, negatives="sum") if sum_first else None
+        return Objective(
+            make_learner(),
+            loss(config),
+            pairs,
+            tau=config.loss.tau,
+            first_loss=first,
+            first_epochs=1 if sum_first else 0,
+        )
+
+    return build
+
+
+def _complementary(config: Config) -> Callable[..., torch.Tensor]:
+    tau, kind, q = config.loss.tau, config.loss.kind, config.loss.q
+    if kind == "robust":
+        return partial(losses.robust_complementary, tau=tau, q=q)
+    return partial(losses.contrastive_complementary, tau=tau, kind=kind, q=q)
+
+
+def _decl(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return DECL(
+        make_learner(),
+        pairs,
+        warmup=config.decl.warmup,
+        tau=config.decl.evidence_tau,
+        divergence=config.decl.divergence,
+        hinge=config.decl.hinge,
+        margin=config.loss.margin,
+        most=config.decl.most_negatives,
+        least=config.decl.least_negatives,
+        shrink=config.decl.shrink,
+    )
+
+
+def _ncr(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return NCR(
+        make_learner,
+        pairs,
+        epochs=config.train.pieces[-1],
+        warmup=config.division.warmup,
+        margin=config.loss.margin,
+        curve=config.loss.curve,
+        threshold=config.division.threshold,
+    )
+
+
+def _bicro(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return BiCro(
+        make_learner,
+        pairs,
+        epochs=config.train.pieces[-1],
+        warmup=config.division.warmup,
+        margin=config.loss.margin,
+        curve=config.loss.curve,
+        threshold=config.division.threshold,
+        kept=config.division.kept,
+        cut=config.division.cut,
+    )
+
+
+def _mscn(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return MSCN(
+        (make_learner(), make_learner()),
+        pairs,
+        margin=config.loss.margin,
+        warmup=config.mscn.warmup,
+        meta_learning_rate=config.mscn.meta_lr,
+    )
+
+
+METHODS: dict[str, Builder] = {
+    "crcl": _crcl,
+    "triplet": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin, negatives="sum")),
+    "triplet-hardest": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin), sum_first=True),
+    "infonce": _objective(lambda c: partial(losses.info_nce, tau=c.loss.tau)),
+    "complementary": _objective(_complementary),
+    "decl": _decl,
+    "ncr": _ncr,
+    "bicro": _bicro,
+    "mscn": _mscn,
+}
+
+NETWORKS: dict[str, int] = {"ncr": 2, "bicro": 2, "mscn": 2}
+"""Methods that train several networks, and how many; evaluation takes the mean of their similarities."""
+
+
+def methods_of(networks: int, *, meta: bool = False) -> list[str]:
+    """The methods that train so many networks, those with a meta-network each or those without."""
+    return [name for name in METHODS if NETWORKS.get(name, 1) == networks and (name == "mscn") == meta]
+
+
+def matcher_maker(
+    config: Config,
+    sizes: dict[str, int],
+    *,
+    word_weights: torch.Tensor | None = None,
+    device: torch.device | None = None,
+) -> Callable[[], nn.Module]:
+    """A function that makes a fresh matcher."""
+    options: dict[str, Any] = {
+        "features": sizes["features"],
+        "vocabulary": sizes["vocabulary"],
+        "embedding": config.matcher.embedding,
+        "word": config.matcher.word,
+    }
+    if config.matcher.name == "bow":
+        options["word_weights"] = word_weights
+    if config.matcher.name in FIXED_REGIONS:
+        options |= {"regions": sizes["regions"], "similarity": config.matcher.similarity, "memory": config.train.memory}
+    if config.matcher.name == "scan":
+        options |= {"direction": config.matcher.direction, "pooling": config.matcher.pooling}
+        options |= {"smooth": config.matcher.smooth or None, "sharp": config.matcher.sharp or None}
+    if config.method == "mscn":
+        options["meta"] = config.mscn.hidden
+    return lambda: MATCHERS[config.matcher.name](**options).to(device)
+
+
+def restored_matcher(config: Config, sizes: dict[str, int], weights: dict[str, torch.Tensor], source: str) -> nn.Module:
+    """The matcher, of one network or several, that these weights are of."""
+    networks = sizes["networks"]
+    try:
+        if networks > len(weights):
+            raise RuntimeError(f"{networks} networks, but {len(weights)} tensors")
+        with torch.device("meta"):  # no memory for sizes that only the config claims
+            make = matcher_maker(config, sizes)
+            module = make() if networks == 1 else Ensemble([make() for _ in range(networks)])
+        # copies: a weight that is mapped from its file lies where the file has it, which changes how it is rounded
+        module.load_state_dict({name: weight.clone() for name, weight in weights.items()}, assign=True)
+    except RuntimeError as error:
+        raise InputError(f"{source} does not fit its config.json: {error}") from error
+    return module
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(DEVICES, name):
+        raise InputError(f"device {name!r}: must be auto, cpu, cuda, cuda:N or mps")
+    device = torch.device(name)
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}[device.type]
+    if not there or (device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()):
+        raise InputError(f"device {name}: not available here; use cpu or auto")
+    return device

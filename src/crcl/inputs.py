@@ -1,0 +1,224 @@
+"""From a config to what is read: training pairs with their mismatches, words, scales, trusted pairs."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from crcl.assembly import FIXED_REGIONS
+from crcl.checkpoint import Run
+from crcl.config import Config
+from crcl.data import noise
+from crcl.data.batches import Batches, Standardize, Trusted
+from crcl.data.files import open_array
+from crcl.data.formats import read
+from crcl.data.pairs import Pairs
+from crcl.data.vocab import Tokens, Vocabulary
+from crcl.errors import InputError
+
+_TRUSTED = 0x7205  # sets the random numbers of the trusted pairs apart from others of the same seed
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a training reads: noisy train pairs with their truth (for measuring), dev pairs, words, features' scale."""
+
+    train: Pairs
+    clean: Pairs
+    """The training pairs as they were read, before any noise: for what is known of them, never for training."""
+    dev: Pairs
+    vocabulary: Vocabulary
+    tokens: Tokens
+    dev_tokens: Tokens
+    noise: np.ndarray | None
+    standardize: Standardize | None
+    trusted: np.ndarray | None
+    """Rows of the training pairs that are known to match, where the user names some."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the training pairs as they were read, before any noise."""
+        return self.clean.fingerprint()
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """Rows of trusted training pairs and, as in MSCN's experiments on COCO, of all pairs that show their images."""
+        if self.trusted is None:
+            return np.empty(0, dtype=np.int64)
+        shown = np.isin(self.train.image_index, self.clean.image_index[self.trusted])
+        return np.union1d(np.flatnonzero(shown), self.trusted)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        _, regions, features = self.train.features.shape
+        return {
+            "pairs": len(self.train),
+            "images": self.train.images,
+            "regions": regions,
+            "features": features,
+            "vocabulary": len(self.vocabulary),
+        }
+
+
+def read_data(config: Config, run: Run | None = None, *, start: Run | None = None) -> TrainingData:
+    """Read the pairs; words, mismatches and scale come from the run where there is one, else they are made.
+
+    Words and scale of a new run come from the run that it starts from, if any.
+    """
+    clean = read_split(config, "train")
+    dev = read_split(config, "dev")
+    if len(clean) < 2:
+        raise InputError(f"{config.data.path}: {len(clean)} training pair; a pair is learnt from others, so give more")
+    if clean.features.shape[1:] != dev.features.shape[1:]:
+        raise InputError(
+            f"features of train have shape {clean.features.shape[1:]} per image, those of dev {dev.features.shape[1:]}"
+        )
+    if run is not None:
+        check_training_pairs(run, clean, config.data.path)
+        index, vocabulary, standardize = run.noise(), run.vocabulary(), run.standardize()
+        trusted = run.trusted()
+    else:
+        index, trusted = _noise_index(config, clean), _trusted_rows(config, clean)
+        if start is not None:
+            check_features(start, clean)
+            vocabulary = start.vocabulary()
+        elif config.data.vocab is not None:
+            vocabulary = Vocabulary.load(config.data.vocab)
+        else:
+            vocabulary = Vocabulary.build([*clean.captions, *dev.captions], minimum=config.data.min_count)
+        if start is not None:
+            standardize = start.standardize()
+        else:
+            standardize = Standardize.measure(clean) if config.data.standardize else None
+    train = _with_noise(clean, index)
+    data = TrainingData(
+        train,
+        clean,
+        dev,
+        vocabulary,
+        vocabulary.encode(train.captions, max_words=config.data.max_words),
+        vocabulary.encode(dev.captions, max_words=config.data.max_words),
+        index,
+        standardize,
+        trusted,
+    )
+    if config.method == "mscn":
+        _check_meta_data(config, data)
+    return data
+
+
+def read_split(config: Config, split: str) -> Pairs:
+    """One split of the data that a config names."""
+    return read(config.data.path, split, features=config.data.features, ids=config.data.ids)
+
+
+def audited_pairs(run: Run, config: Config) -> Pairs:
+    """The training pairs as the run saw them, with the truth where noise was injected."""
+    clean = read_split(config, "train")
+    check_training_pairs(run, clean, config.data.path)
+    return _with_noise(clean, run.noise())
+
+
+def _with_noise(pairs: Pairs, index: np.ndarray | None) -> Pairs:
+    return pairs if index is None else noise.apply(pairs, index)
+
+
+def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
+    if config.noise.file is not None:
+        return noise.read_index(config.noise.file)
+    if config.noise.rate > 0:
+        return noise.mismatch(
+            pairs.image_index, config.noise.rate, config.noise.seed, level=config.noise.level, images=pairs.images
+        )
+    return None
+
+
+def _trusted_rows(config: Config, pairs: Pairs) -> np.ndarray | None:
+    """The user's rows of pairs known to match, checked."""
+    path = config.mscn.trusted
+    if config.method != "mscn" or path is None:
+        return None
+    rows = open_array(Path(path), purpose="row numbers of training pairs known to match")
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: {rows.dtype} of shape {rows.shape}, expected row numbers, whole and in one dimension"
+        )
+    rows = np.unique(rows.astype(np.int64))
+    if rows[0] < 0 or rows[-1] >= len(pairs):
+        raise InputError(f"{path}: rows {rows[0]} to {rows[-1]}, but the training pairs are 0 to {len(pairs) - 1}")
+    return rows
+
+
+def _check_meta_data(config: Config, data: TrainingData) -> None:
+    if data.train.images < 2:
+        raise InputError(f"{config.data.path}: all training pairs show one image; mscn needs wrong images too")
+    if len(data.train) - len(data.held_out) < 2:
+        raise InputError(f"{config.mscn.trusted}: no pairs are left to train on without those of the trusted images")
+
+
+def check_features(run: Run, pairs: Pairs) -> None:
+    """Refuse images that this run's matcher cannot read."""
+    size = pairs.features.shape[2]
+    if size != run.sizes["features"]:
+        raise InputError(
+            f"{pairs.source}: {size} numbers per region, but {run.path} was trained on {run.sizes['features']}"
+        )
+    regions = pairs.features.shape[1]
+    if run.config["matcher"]["name"] in FIXED_REGIONS and regions != run.sizes["regions"]:
+        raise InputError(
+            f"{pairs.source}: {regions} regions per image, but {run.path} was trained on {run.sizes['regions']}, and "
+            f"its matcher ({run.config['matcher']['name']}) knows no other number"
+        )
+
+
+def check_training_pairs(run: Run, pairs: Pairs, data: str) -> None:
+    """Refuse pairs that are not the ones, in the order, that this run's beliefs are about."""
+    check_features(run, pairs)
+    regions = pairs.features.shape[1]
+    if (len(pairs), regions) != (run.sizes["pairs"], run.sizes["regions"]):
+        raise InputError(
+            f"{data}: {len(pairs)} training pairs of {regions} regions, but {run.path} was trained on "
+            f"{run.sizes['pairs']} pairs of {run.sizes['regions']}"
+        )
+    if run.fingerprint and pairs.fingerprint() != run.fingerprint:
+        raise InputError(
+            f"{data}: as many training pairs as {run.path} was trained on, but not the same captions and images in the "
+            "same order: its beliefs would be put on other pairs"
+        )
+
+
+def remarks(data: TrainingData, config: Config) -> list[str]:
+    """What happened to captions that one would not see otherwise."""
+    cut, unknown = data.tokens.cut + data.dev_tokens.cut, data.tokens.unknown + data.dev_tokens.unknown
+    lines = []
+    if cut:
+        lines.append(f"{cut} captions are longer than {config.data.max_words} words and were cut (data.max_words)")
+    if unknown:
+        lines.append(
+            f"{unknown} captions have no word that is seen {config.data.min_count} times or more: nothing can be "
+            "learnt from them (data.min_count)"
+        )
+    return lines
+
+
+def trusted_pairs(config: Config, data: TrainingData, make_batches: Callable[..., Batches]) -> Trusted:
+    """Pairs known to match: rows of the training pairs that the user names, or else some of the dev split."""
+    if data.trusted is not None:
+        return Trusted(make_batches(data.clean.blind(), data.tokens), data.trusted, data.held_out)
+    rng = np.random.default_rng([_TRUSTED, config.train.seed])
+    count = math.ceil(config.mscn.trusted_share * len(data.dev))
+    rows = np.sort(rng.permutation(len(data.dev))[:count])
+    return Trusted(make_batches(data.dev.blind(), data.dev_tokens), rows, data.held_out)
+
+
+def inverse_document_frequency(data: TrainingData) -> torch.Tensor:
+    """How rare each word is in the training captions. (vocabulary,)"""
+    captions = np.repeat(np.arange(len(data.tokens)), data.tokens.lengths)
+    seen = np.unique(captions * len(data.vocabulary) + data.tokens.flat) % len(data.vocabulary)
+    documents = np.bincount(seen, minlength=len(data.vocabulary))
+    weights = np.log((1 + len(data.tokens)) / (1 + documents)).astype(np.float32) + 1
+    weights[documents == 0] = weights[documents > 0].mean()  # <mask> is in no caption, but in many augmented ones
+    return torch.from_numpy(weights)
