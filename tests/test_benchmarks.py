@@ -10,6 +10,7 @@ from crcl import plots, recipe
 from crcl.checkpoint import Run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import cost
 import robustness
 
 
@@ -43,6 +44,18 @@ def test_robustness_measures_every_method_at_every_rate_with_its_own_settings(tm
     plots.save(figure, tmp_path / "figure.png")
     again = [robustness.measure(job) for job in robustness.plan(options)]  # read, not trained
     assert again == results
+
+
+def test_cost_goes_through_the_epochs_of_every_method(tmp_path):
+    options = cost.parse(["--warmup", "1", "--half", "1", "--embedding", "8"])
+    data = write_folder(tmp_path / "data")
+    seconds, pairs = cost.measure("bow", data, options)
+    assert list(seconds) == ["infonce", *(name for name in recipe.METHODS if name != "infonce")]
+    assert all((found > 0).all() and len(found) == 3 for found in seconds.values())
+    assert pairs["crcl"].tolist() == [1, 1, 1]
+    assert pairs["ncr"][0] == 2  # two networks learn from all pairs in the warm-up
+    report = cost.render("bow", data, options)
+    assert all(f"\n| {name} | {recipe.NETWORKS.get(name, 1)} | " in report for name in recipe.METHODS)
 
 
 def test_robustness_takes_every_method_that_goes_with_the_matcher(tmp_path):

@@ -488,10 +488,29 @@ def _remarks(data: TrainingData, config: Config) -> list[str]:
 
 
 def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Listener]) -> None:
+    method, batches = prepare(config, data, start=run.load_start())
+
+    def validate(matcher: Matcher) -> Retrieval:
+        scorer = Scorer(matcher, data.vocabulary, data.standardize)
+        return evaluate([scorer], data.dev, tokens=data.dev_tokens)
+
+    fit(
+        method,
+        batches,
+        schedule(config),
+        validate=validate,
+        seed=config.train.seed,
+        run=run,
+        save_minutes=config.train.save_minutes,
+        listeners=listeners,
+    )
+
+
+def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) -> tuple[Method, Batches]:
+    """What `fit` trains, and on what; the method's networks are made when its first piece begins."""
     device = choose_device(config.train.device)
     make_matcher = matcher_maker(config, data.sizes, word_weights=inverse_document_frequency(data), device=device)
-    start = run.load_start()
-    begin = cycle(_beginnings(make_matcher, start, run.networks))
+    begin = cycle(_beginnings(make_matcher, start, NETWORKS.get(config.method, 1)))
 
     def make_learner() -> Learner:
         return Learner(
@@ -516,22 +535,7 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
         pin_memory=device.type == "cuda",
     )
     trusted = _trusted(config, data, make_batches) if config.method == "mscn" else None
-    batches = make_batches(data.train.blind(), data.tokens, trusted=trusted)
-
-    def validate(matcher: Matcher) -> Retrieval:
-        scorer = Scorer(matcher, data.vocabulary, data.standardize)
-        return evaluate([scorer], data.dev, tokens=data.dev_tokens)
-
-    fit(
-        method,
-        batches,
-        schedule(config),
-        validate=validate,
-        seed=config.train.seed,
-        run=run,
-        save_minutes=config.train.save_minutes,
-        listeners=listeners,
-    )
+    return method, make_batches(data.train.blind(), data.tokens, trusted=trusted)
 
 
 def _trusted(config: Config, data: TrainingData, make_batches: Callable[..., Batches]) -> Trusted:
