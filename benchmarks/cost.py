@@ -53,7 +53,7 @@ def opening(options: argparse.Namespace) -> list[str]:
     words = ["python benchmarks/cost.py", f"--matchers {' '.join(options.matchers)}", *given, f"--half {options.half}"]
     conditions = (
         f"Seconds of a training epoch relative to plain training with `{PLAIN}` in the same turn, median over turns: "
-        f"{options.warmup} of warm-up, then {options.half} of each half. The mean is that of both halves. 'Learnt from' "
+        f"{options.warmup} of warm-up, then {options.half} of each half. The mean is of both halves. 'Learnt from' "
         "counts the pairs in the training steps of an epoch after the warm-up, of both networks together, relative to "
         f"all pairs there are. Drawn scenes, {options.images} images with five captions, 40 % of the pairs mismatched, "
         f"batches of 128, embedding {options.embedding}; torch {torch.__version__}, threads: "
