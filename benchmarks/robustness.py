@@ -1,15 +1,18 @@
-"""CRCL and the plain objectives under injected mismatches: retrieval, detection, agreement with people.
+"""Every method under the same injected mismatches: retrieval, detection, agreement with people.
 
     python benchmarks/robustness.py DATA --crowd human_crowd.txt --rates 0.4 --seeds 3 --out docs/results/robustness.md
+    python benchmarks/robustness.py DATA --matcher bow --rates 0.2 0.4 0.6 0.8 --for ncr division.warmup=3 \\
+        --for mscn mscn.warmup=3 mscn.meta_lr=0.001 --figure robustness.png
 
 DATA is a precomp folder (measured: Flickr8k). Every method gets the same mismatches at the same seed, the same matcher
-and the same schedule (plain objectives: CRCL's last piece). Runs are kept in --runs and resumed; a finished one is not
-trained again. `--jobs 2` trains two at a time.
+and the same schedule (methods other than CRCL: its last piece), but for what --for says of a method; the report names
+all settings. Runs are kept in --runs and resumed; a finished one is not trained again. `--jobs 2` trains two at a time.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from itertools import product
@@ -18,40 +21,50 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
-from crcl import config, inputs, metrics, recipe
+from crcl import assembly, config, inputs, metrics, plots, recipe
 from crcl.checkpoint import Run
 from crcl.data.pairs import Pairs
+from crcl.errors import InputError
 from crcl.metrics import detection
 from crcl.progress import Terminal
 from crcl.score import mean_similarities
 
-METHODS = ("crcl", "infonce", "complementary", "triplet", "triplet-hardest")
-
 
 def main() -> None:
     options = parse()
-    jobs = [
-        {"method": method, "rate": rate, "seed": seed, **vars(options)}
-        for rate, seed, method in product(options.rates, range(options.seeds), options.methods)
-    ]
+    jobs = plan(options)
     with ProcessPoolExecutor(options.jobs, initializer=torch.set_num_threads, initargs=(options.threads,)) as pool:
         results = list(pool.map(measure, jobs))
     report = render(results, options)
     print(report)
+    if options.figure is not None:
+        options.figure.parent.mkdir(parents=True, exist_ok=True)
+        plots.save(draw(results, options), options.figure)
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(report + "\n", encoding="utf-8")
 
 
-def parse() -> argparse.Namespace:
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options; what a training would refuse is refused here, before hours of others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--preset", default="flickr8k-cpu")
     parser.add_argument("--matcher", default="vse")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="as in crcl train")
-    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument(
+        "--for",
+        dest="own",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("METHOD", "KEY=VALUE"),
+        help="settings of one method, after those of --set",
+    )
+    parser.add_argument("--methods", nargs="+", help="default: all that go with the matcher")
     parser.add_argument("--rates", nargs="+", type=float, default=[0.4])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--crowd", type=Path, help="people's judgements of test pairs (Flickr8k's human_crowd.txt)")
@@ -59,12 +72,37 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
     parser.add_argument("--threads", type=int, default=1, help="threads of each training")
     parser.add_argument("--out", type=Path, help="Markdown file to write")
-    return parser.parse_args()
+    parser.add_argument("--figure", type=Path, help="PNG file to draw rSum against the rate of mismatches to")
+    options = parser.parse_args(words)
+    options.methods = options.methods or [name for name in assembly.METHODS if goes_with(name, options.matcher)]
+    for name, *settings in options.own:
+        if name not in options.methods:
+            parser.error(f"--for {name}: not one of the methods to measure, {', '.join(options.methods)}")
+        if not settings:
+            parser.error(f"--for {name}: no setting; give some as KEY=VALUE")
+    try:
+        for job in plan(options):
+            configure(job)
+    except InputError as error:
+        parser.error(str(error))
+    return options
 
 
-def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Train one run, or go on with it, and measure it on the test split."""
-    chosen = config.load(
+def goes_with(method: str, matcher: str) -> bool:
+    matchers, _ = config.MATCHERS_OF.get(method, (config.MATCHER_NAMES, ""))
+    return matcher in matchers
+
+
+def plan(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """One job for each run; all methods of a rate and seed stand together."""
+    return [
+        {"method": method, "rate": rate, "seed": seed, **vars(options)}
+        for rate, seed, method in product(options.rates, range(options.seeds), options.methods)
+    ]
+
+
+def configure(job: dict[str, Any]) -> config.Config:
+    return config.load(
         preset=job["preset"],
         base={
             "method": job["method"],
@@ -74,16 +112,30 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
             "noise.seed": job["seed"],
             "train.seed": job["seed"],
         },
-        settings=job["settings"],
+        settings=[*job["settings"], *own_settings(job["own"], job["method"])],
     )
+
+
+def own_settings(own: list[list[str]], method: str) -> list[str]:
+    """What --for says of a method."""
+    return [setting for name, *settings in own if name == method for setting in settings]
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Train one run, or go on with it, and measure it on the test split."""
+    chosen = configure(job)
     folder = job["runs"] / f"{job['matcher']}-{job['rate']:g}-{job['method']}-{job['seed']}"
     result = folder / "result.json"
     if result.is_file():
         recipe.refuse_changes(Run.open(folder), chosen)
     else:
-        run = recipe.train(chosen, folder, resume=True, listeners=[Terminal(recipe.schedule(chosen))])
+        run = recipe.train(chosen, folder, resume=True, listeners=[terminal(chosen)])
         result.write_text(json.dumps(score(run, chosen, job["crowd"])), encoding="utf-8")
     return {"method": job["method"], "rate": job["rate"], "seed": job["seed"], **json.loads(result.read_text("utf-8"))}
+
+
+def terminal(chosen: config.Config) -> Terminal:
+    return Terminal(recipe.schedule(chosen), networks=assembly.NETWORKS.get(chosen.method, 1))
 
 
 def score(run: Run, chosen: config.Config, crowd: Path | None) -> dict[str, Any]:
@@ -132,6 +184,9 @@ def render(results: list[dict[str, Any]], options: argparse.Namespace) -> str:
         "detection of the mismatched training pairs by the run's beliefs, and by the best matcher's similarity.",
         "",
     ]
+    own = {method: own_settings(options.own, method) for method in options.methods}
+    if told := [f"{method} `{' '.join(settings)}`" for method, settings in own.items() if settings]:
+        lines += [f"Settings of single methods: {'; '.join(told)}.", ""]
     columns = (
         "rSum | i2t R@1/5/10 | t2i R@1/5/10 | beliefs AUROC | beliefs AP | similarity AUROC | people AUROC | seconds"
     )
@@ -148,9 +203,28 @@ def command(options: argparse.Namespace) -> str:
     """The command that made a report, without the paths of the machine that it was made on."""
     words = ["python benchmarks/robustness.py DATA", f"--preset {options.preset}", f"--matcher {options.matcher}"]
     words += [f"--set {setting}" for setting in options.settings]
+    words += [f"--for {' '.join(own)}" for own in options.own]
     words += [f"--methods {' '.join(options.methods)}", f"--rates {' '.join(f'{rate:g}' for rate in options.rates)}"]
     words += [f"--seeds {options.seeds}"] + ([f"--crowd {options.crowd.name}"] if options.crowd else [])
     return " ".join(words)
+
+
+def draw(results: list[dict[str, Any]], options: argparse.Namespace) -> Figure:
+    """rSum against the rate of mismatches: mean over the seeds, and deviation where there are several."""
+    rates = sorted(set(options.rates))
+    found = np.array(
+        [
+            [[row["rsum"] for row in results if (row["method"], row["rate"]) == (method, rate)] for rate in rates]
+            for method in options.methods
+        ]
+    )  # (methods, rates, seeds)
+    return plots.robustness(
+        rates,
+        options.methods,
+        found.mean(2),
+        spread=found.std(2, ddof=1) if options.seeds > 1 else None,
+        title=f"Retrieval under mismatches, {options.matcher}",
+    )
 
 
 def cells(rows: list[dict[str, Any]]) -> list[str]:

@@ -40,6 +40,7 @@ def words(figure: Figure) -> list[str]:
     [
         lambda: plots.beliefs(CORRESPONDENCE, TRUTH, threshold=0.5, auroc=0.98),
         lambda: plots.comparison(["plain", "CRCL"], [200.0, 290.5], spread=[3.0, 1.0]),
+        lambda: plots.robustness([0.2, 0.8], ["CRCL", "plain"], [[290, 240], [200, 90]], spread=[[1, 2], [3, 4]]),
         lambda: plots.overview(["plain", "CRCL"], [200.0, 290.5], CORRESPONDENCE, TRUTH, auroc=0.9),
         lambda: plots.sheet([(Image.new("RGB", (30, 20), "red"), "a red thing", 0.1, False)] * 5, columns=2),
     ],
@@ -78,6 +79,28 @@ def test_auroc_and_values_are_written_out():
     assert {"200.0", "290.5"} <= set(words(figure))
 
 
+def test_robustness_draws_each_methods_values_and_deviations():
+    values, spread = np.array([[300.0, 250.0], [310.0, np.nan], [200.0, 270.0]]), np.full((3, 2), 5.0)
+    axes = plots.robustness([0.2, 0.8], ["a", "b", "c"], values, spread=spread).axes[0]
+    lines = [container.lines[0] for container in axes.containers]
+    np.testing.assert_array_equal([line.get_ydata() for line in lines], values)
+    np.testing.assert_allclose([line.get_xdata() for line in lines], [[20, 80]] * 3, atol=1)
+    bars = [segment for container in axes.containers for segment in container.lines[2][0].get_segments()]
+    heights = [segment[1, 1] - segment[0, 1] for segment in bars if len(segment)]
+    np.testing.assert_allclose([height for height in heights if np.isfinite(height)], 10)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["c", "a", "b"]
+
+
+def test_the_lines_of_robustness_are_told_apart_without_colour(tmp_path):
+    names = [f"method {number}" for number in range(11)]
+    figure = plots.robustness([0.2, 0.4], names, np.arange(22).reshape(11, 2))
+    lines = [container.lines[0] for container in figure.axes[0].containers]
+    assert len({line.get_marker() for line in lines}) == 11
+    assert len({line.get_color() for line in lines}) == len(plots.LINES)
+    assert lines[0].get_linewidth() > max(line.get_linewidth() for line in lines[1:])
+    assert written(figure, tmp_path / "a.png").std() > 0
+
+
 @pytest.mark.parametrize("caption", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_captions_are_drawn_as_plain_text(caption, tmp_path):
     figure = plots.sheet([(Image.new("L", (8, 8)), caption, 0.5, None)], title=caption[:50])
@@ -88,6 +111,8 @@ def test_hostile_captions_are_drawn_as_plain_text(caption, tmp_path):
 
 def test_method_names_are_plain_text_too(tmp_path):
     figure = plots.comparison([r"$\frac{$", "CRCL"], [1.0, 2.0], title=r"$\x$")
+    assert written(figure, tmp_path / "a.png").std() > 0
+    figure = plots.robustness([0.4], [r"$\frac{$"], [[1.0]], title=r"$\x$")
     assert written(figure, tmp_path / "a.png").std() > 0
 
 

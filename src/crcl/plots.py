@@ -19,6 +19,10 @@ from crcl.errors import InputError
 
 BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#8A8A8A", "#222222"
 """Okabe and Ito's blue and vermilion, told apart by colour-blind readers, and two neutrals."""
+LINES = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9", GREY)
+"""The colours of Okabe and Ito that show on white, and grey."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h")
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (9, 2)))
 DPI = 150
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -88,6 +92,63 @@ def comparison(
     """One bar per method with its value; the last one is set off. `spread` draws deviations."""
     figure = _figure(1.6 + 1.0 * len(names), 3.6)
     _comparison(figure.add_subplot(), names, values, spread=spread, label=label, title=title)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def robustness(
+    rates: ArrayLike,
+    names: Sequence[str],
+    values: ArrayLike,
+    *,
+    spread: ArrayLike | None = None,
+    label: str = "test rSum",
+    title: str = "Retrieval under mismatches",
+) -> Figure:
+    """One line per method over the rates of mismatched pairs; the first one is set off.
+
+    `values` are (methods, rates), NaN where there is none; `spread`, of the same shape, draws deviations. Lines differ
+    in marker and dashes as in colour, and are named in the order in which they end.
+    """
+    figure = _figure(7.2, 4.6)
+    axes = figure.add_subplot()
+    places, values = 100 * np.asarray(rates, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    deviations = np.zeros_like(values) if spread is None else np.asarray(spread, dtype=np.float64)
+    aside = np.linspace(-1, 1, len(names)) if spread is not None and len(names) > 1 else np.zeros(len(names))
+    lines = [
+        axes.errorbar(
+            places + aside[number],  # deviations of several methods do not hide each other
+            values[number],
+            yerr=None if spread is None else deviations[number],
+            color=LINES[number % len(LINES)],
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle=DASHES[number % len(DASHES)],
+            linewidth=1.3 if number else 2.4,
+            markersize=6.5 if number else 8,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            elinewidth=0.9,
+            capsize=2,
+            zorder=3 if number == 0 else 2,
+        )
+        for number in range(len(names))
+    ]
+    order = np.argsort(-np.nan_to_num(values[:, -1], nan=-np.inf), kind="stable")
+    legend = axes.legend(
+        [lines[number] for number in order],
+        [_plain(names[number]) for number in order],
+        loc="center left",
+        bbox_to_anchor=(1, 0.5),
+        handlelength=3.5,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    axes.set_xticks(places, [f"{place:g} %" for place in places])
+    axes.set_xlabel("mismatched training pairs")
+    axes.set_ylabel(label)
+    axes.set_title(_plain(title), parse_math=False)
+    axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
+    axes.set_axisbelow(True)
     return figure
 
 

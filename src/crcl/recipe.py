@@ -17,7 +17,7 @@ from crcl.data.batches import Batches
 from crcl.errors import InputError
 from crcl.inputs import TrainingData, _with_noise, inverse_document_frequency, read_data, remarks, trusted_pairs
 from crcl.matchers import MATCHERS, Matcher
-from crcl.methods.base import Learner
+from crcl.methods.base import Learner, Method
 from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
 from crcl.train import Listener, Schedule, fit
@@ -167,10 +167,29 @@ def _first_beliefs(config: Config, start: Run, data: TrainingData, say: Callable
 
 
 def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Listener]) -> None:
+    method, batches = prepare(config, data, start=run.load_start())
+
+    def validate(matcher: Matcher) -> Retrieval:
+        scorer = Scorer(matcher, data.vocabulary, data.standardize)
+        return evaluate([scorer], data.dev, tokens=data.dev_tokens)
+
+    fit(
+        method,
+        batches,
+        schedule(config),
+        validate=validate,
+        seed=config.train.seed,
+        run=run,
+        save_minutes=config.train.save_minutes,
+        listeners=listeners,
+    )
+
+
+def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) -> tuple[Method, Batches]:
+    """What `fit` trains, and on what; the method's networks are made when its first piece begins."""
     device = choose_device(config.train.device)
     make_matcher = matcher_maker(config, data.sizes, word_weights=inverse_document_frequency(data), device=device)
-    start = run.load_start()
-    begin = cycle(_beginnings(make_matcher, start, run.networks))
+    begin = cycle(_beginnings(make_matcher, start, NETWORKS.get(config.method, 1)))
 
     def make_learner() -> Learner:
         return Learner(
@@ -195,22 +214,7 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
         pin_memory=device.type == "cuda",
     )
     trusted = trusted_pairs(config, data, make_batches) if config.method == "mscn" else None
-    batches = make_batches(data.train.blind(), data.tokens, trusted=trusted)
-
-    def validate(matcher: Matcher) -> Retrieval:
-        scorer = Scorer(matcher, data.vocabulary, data.standardize)
-        return evaluate([scorer], data.dev, tokens=data.dev_tokens)
-
-    fit(
-        method,
-        batches,
-        schedule(config),
-        validate=validate,
-        seed=config.train.seed,
-        run=run,
-        save_minutes=config.train.save_minutes,
-        listeners=listeners,
-    )
+    return method, make_batches(data.train.blind(), data.tokens, trusted=trusted)
 
 
 def _beginnings(

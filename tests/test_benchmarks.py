@@ -1,0 +1,81 @@
+"""The benchmarks do what their reports say, on tiny data."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tiny import SMALL, write_folder
+
+from crcl import assembly, plots, recipe
+from crcl.checkpoint import Run
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import cost
+import robustness
+
+
+def words(data: Path, runs: Path, *more: str) -> list[str]:
+    given = [word for setting in SMALL for word in ("--set", setting)]
+    return [str(data), "--runs", str(runs), "--matcher", "bow", "--seeds", "1", *given, *more]
+
+
+def test_robustness_measures_every_method_at_every_rate_with_its_own_settings(tmp_path):
+    data, runs = write_folder(tmp_path / "data"), tmp_path / "runs"
+    asked = ["--methods", "crcl", "ncr", "--rates", "0.2", "0.4", "--for", "ncr", "train.lr=0.02", "loss.curve=sine"]
+    options = robustness.parse(words(data, runs, *asked))
+    results = [robustness.measure(job) for job in robustness.plan(options)]
+    assert [(row["method"], row["rate"]) for row in results] == [
+        (method, rate) for rate in (0.2, 0.4) for method in ("crcl", "ncr")
+    ]
+    for row in results:
+        stored = recipe.stored_config(Run.open(runs / f"bow-{row['rate']:g}-{row['method']}-0"))
+        assert stored.train.lr == (0.02 if row["method"] == "ncr" else 0.01)
+        assert 0 <= row["rsum"] <= 600
+        assert 0 <= row["belief"]["auroc"] <= 1
+    report = robustness.render(results, options)
+    assert "Settings of single methods: ncr `train.lr=0.02 loss.curve=sine`." in report
+    assert "--for ncr train.lr=0.02 loss.curve=sine --methods crcl ncr" in report
+    assert str(tmp_path) not in report
+    for method in ("crcl", "ncr"):
+        assert report.count(f"\n| {method} | ") == 2
+    figure = robustness.draw(results, options)
+    drawn = [container.lines[0].get_ydata().tolist() for container in figure.axes[0].containers]
+    assert drawn == [[row["rsum"] for row in results if row["method"] == method] for method in ("crcl", "ncr")]
+    plots.save(figure, tmp_path / "figure.png")
+    again = [robustness.measure(job) for job in robustness.plan(options)]  # read, not trained
+    assert again == results
+
+
+def test_cost_goes_through_the_epochs_of_every_method(tmp_path):
+    options = cost.parse(["--warmup", "1", "--half", "1", "--embedding", "8"])
+    data = write_folder(tmp_path / "data")
+    seconds, pairs = cost.measure("bow", data, options)
+    assert list(seconds) == ["infonce", *(name for name in assembly.METHODS if name != "infonce")]
+    assert all((found > 0).all() and len(found) == 3 for found in seconds.values())
+    assert pairs["crcl"].tolist() == [1, 1, 1]
+    assert pairs["ncr"][0] == 2  # two networks learn from all pairs in the warm-up
+    report = cost.render("bow", data, options)
+    assert all(f"\n| {name} | {assembly.NETWORKS.get(name, 1)} | " in report for name in assembly.METHODS)
+
+
+def test_robustness_takes_every_method_that_goes_with_the_matcher(tmp_path):
+    assert robustness.parse(words(tmp_path, tmp_path)).methods == list(assembly.METHODS)
+    on_scan = robustness.parse([*words(tmp_path, tmp_path), "--set", "matcher.name=scan", "--matcher", "scan"]).methods
+    assert on_scan == [name for name in assembly.METHODS if name != "mscn"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["--for", "ncrr", "train.lr=0.1"], "--for ncrr: not one of the methods to measure, crcl,"),
+        (["--for", "ncr"], "--for ncr: no setting"),
+        (["--for", "ncr", "division.warmups=3"], "did you mean 'division.warmup'"),
+        (["--for", "ncr", "division.warmup=9"], "no pair would ever be called noisy"),
+        (["--methods", "nrc"], "did you mean 'ncr'"),
+    ],
+)
+def test_robustness_refuses_settings_before_it_trains(tmp_path, capsys, asked, message):
+    with pytest.raises(SystemExit):
+        robustness.parse(words(tmp_path, tmp_path / "runs", *asked))
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

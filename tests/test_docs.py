@@ -1,0 +1,109 @@
+"""docs/methods.md tells every method as it is, and its commands run."""
+
+import importlib
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tiny import SMALL, call, write_folder
+
+from crcl import assembly, config
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/methods.md").read_text("utf-8")
+TINY = [setting for setting in SMALL if not setting.startswith("matcher.name")]
+
+
+def tables(text: str) -> list[dict[str, list[str]]]:
+    """The rows of each table, by their first cell."""
+    found: list[dict[str, list[str]]] = []
+    for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in block.splitlines()[2:]]
+        found.append({row[0].strip("`"): row[1:] for row in rows})
+    return found
+
+
+def commands() -> list[list[str]]:
+    joined = PAGE.replace("\\\n", " ")
+    return [shlex.split(line) for line in joined.splitlines() if line.startswith("    crcl ")]
+
+
+METHODS, FUNCTIONS, OTHER_DATA = tables(PAGE)
+
+
+def test_every_method_is_told():
+    assert list(METHODS) == list(FUNCTIONS) == list(assembly.METHODS) == list(config.METHOD_NAMES)
+    assert set(OTHER_DATA) <= set(assembly.METHODS)
+
+
+def test_networks_matchers_and_clean_data_are_those_of_the_code():
+    for method, (_, networks, matchers, clean, *_) in METHODS.items():
+        assert int(networks) == assembly.NETWORKS.get(method, 1)
+        told = config.MATCHER_NAMES if matchers == "all" else tuple(re.findall(r"`(\w+)`", matchers))
+        assert told == config.MATCHERS_OF.get(method, (config.MATCHER_NAMES, ""))[0]
+        assert clean == ("yes" if method == "mscn" else "no")
+
+
+def test_costs_are_those_that_were_measured():
+    bow, vse = tables((ROOT / "docs/results/cost.md").read_text("utf-8"))
+    for method, cells in METHODS.items():
+        assert cells[4:] == [bow[method][1], vse[method][1]], method
+
+
+def test_every_function_named_is_there():
+    named = {name for cells in FUNCTIONS.values() for name in re.findall(r"`((?:\w+\.)+\w+)`", " ".join(cells))}
+    assert len(named) > 20
+    for name in named:
+        module, *path = name.split(".")
+        if module == "methods":
+            module = f"methods.{path.pop(0)}"
+        found = importlib.import_module(f"crcl.{module}")
+        for part in path:
+            found = getattr(found, part)
+
+
+@pytest.mark.parametrize("words", commands(), ids=lambda words: words[4])
+def test_the_published_schedule_is_accepted_as_it_stands(words):
+    options = {one: other for one, other in pairwise(words) if one.startswith("--")}
+    settings = [other for one, other in pairwise(words) if one == "--set"]
+    given = {"method": options.get("--method"), "matcher.name": options.get("--matcher")}
+    chosen = config.load(
+        preset=options.get("--preset"),
+        base={key: value for key, value in given.items() if value is not None},
+        settings=settings,
+    )
+    assert chosen.method in METHODS
+    assert len(chosen.train.pieces) == 1 or chosen.method == "crcl"
+
+
+def test_robust_methods_have_a_published_schedule():
+    told = {words[words.index("--method") + 1] for words in commands() if "--method" in words}
+    assert told == set(assembly.METHODS) - {"crcl", "triplet", "infonce"}
+
+
+def test_every_setting_named_is_accepted():
+    settings = set(re.findall(r"`(\w+\.\w+=[^`]+)`", PAGE))
+    assert len(settings) > 15
+    for setting in settings:
+        config.load(settings=[setting])
+    for key in re.findall(r"`((?:decl|division|ledger|loss|mscn|train)\.\w+)`", PAGE.split("## As published")[1]):
+        assert key in config.KEYS
+
+
+@pytest.mark.slow
+def test_the_commands_run(tmp_path, monkeypatch, capsys):
+    for name in ("f30k_precomp", "coco_precomp"):
+        write_folder(tmp_path / "data" / name, held_out=10)
+    monkeypatch.chdir(tmp_path)
+    for words in commands():
+        tiny = [word for setting in [*TINY, "matcher.similarity=8"] for word in ("--set", setting)]
+        answer = call(capsys, monkeypatch, *words[1:], *tiny)
+        assert answer.code == 0, (words, answer.err)
+
+
+def test_the_readme_names_every_method_and_the_page():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert all(f"`{name}`" in readme for name in assembly.METHODS)
+    assert "](docs/methods.md)" in readme
