@@ -49,3 +49,8 @@ def tiny() -> Callable[..., Pairs]:
 def recorded() -> Callable[[str], dict[str, np.ndarray]]:
     """The reader of recorded numbers."""
     return recorded_numbers
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first: the last ones then end together, whatever the number of processes."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -12,9 +12,12 @@ ROOT = Path(crcl.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("adopt", "demo", "info", "export", "progress", "recipe", "inputs", "assembly", "train", "audit", "plots"),
+    (
+        *("adopt", "demo", "info", "export", "progress", "recipe", "inputs", "assembly", "train", "audit", "plots"),
+        "extract",
+    ),
     ("methods", "score", "checkpoint", "published"),
-    ("matchers", "ledger", "losses", "division", "metrics", "theory", "features"),
+    ("matchers", "ledger", "losses", "division", "metrics", "theory", "features", "vision"),
     ("data", "config"),
     ("errors",),
 )

@@ -114,7 +114,7 @@ class Run:
             about = {"format": FORMAT, "files": files, "sizes": sizes, "fingerprint": fingerprint}
             write_json(fresh / "config.json", about | ({"imported": imported} if imported else {}) | {"config": config})
             if path.exists():
-                with _locked(path):
+                with locked(path):
                     path.rename(old)
             fresh.rename(path)
         except OSError as error:
@@ -161,7 +161,7 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep a second training out of this folder."""
-        with _locked(self.path):
+        with locked(self.path):
             for left in self.path.glob(".*.tmp"):
                 left.unlink()
             yield
@@ -308,13 +308,13 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a run folder; unlike flock this lock is not inherited by workers, who outlive a killed training."""
+def locked(path: Path, *, busy: str = "another process is training this run") -> Iterator[None]:
+    """Hold a folder; unlike flock this lock is not inherited by workers, who outlive a killed training."""
     with (path / ".lock").open("w") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise InputError(f"{path}: another process is training this run") from error
+            raise InputError(f"{path}: {busy}") from error
         yield
 
 
@@ -356,10 +356,10 @@ def write_array(path: Path, array: np.ndarray) -> None:
     write_bytes(path, buffer.getbuffer())
 
 
-def write_arrays(path: Path, **arrays: np.ndarray) -> None:
+def write_arrays(path: Path, *, advice: str = RESUME, **arrays: np.ndarray) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
-    write_bytes(path, buffer.getbuffer())
+    write_bytes(path, buffer.getbuffer(), advice=advice)
 
 
 def _could_not_save(path: Path, error: OSError, advice: str = RESUME) -> TrainingError:

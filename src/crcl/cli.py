@@ -20,13 +20,18 @@ from crcl import export as exporting
 from crcl import info as describing
 from crcl.checkpoint import Run
 from crcl.data import noise as mismatching
+from crcl.data import tables
 from crcl.data.formats import read, splits
+from crcl.data.images import MOST_PIXELS, wanted_images
 from crcl.errors import InputError, TrainingError
+from crcl.extract import extract
+from crcl.features import PixelGrid
 from crcl.matchers import MATCHERS
 from crcl.metrics import Retrieval
 from crcl.progress import TensorBoard, Terminal, Work
 from crcl.score import check_folds, check_similarity_file, evaluate_each, similarity_file
 from crcl.train import Interrupted, Listener
+from crcl.vision import VisionModel
 
 app = typer.Typer(
     help="Learn from image-caption pairs that are partly wrong: train a robust matcher, audit the pairs.",
@@ -354,6 +359,68 @@ def noise(
     mismatching.write_index(output, index)
     wrong = 0 if truth is None else int((~truth).sum())
     out.print(f"{wrong:,} of {len(pairs):,} training pairs are mismatched; written to {output}", soft_wrap=True)
+
+
+@app.command("features")
+def features_(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGES_OR_TABLE", help="A table (image, caption), a folder, or image files."),
+    ],
+    folder: Annotated[Path, typer.Option("-o", "--out", help="Folder to write features.npy and ids.txt to.")],
+    images: Annotated[
+        Path | None, typer.Option(help="Folder of the table's images; where the table is, if not given.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="CLIP, SigLIP or DINOv2: a saved model's folder, or its name on the hub.")
+    ] = None,
+    grid: Annotated[int, typer.Option(min=1, max=32, help="N x N regions at most; 6 gives 36.")] = 6,
+    whole: Annotated[bool, typer.Option("--global", help="One vector per image instead of regions.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that the model sees at once.")] = 32,
+    cache: Annotated[
+        Path | None, typer.Option(help="Where features are kept by content; FOLDER/cache, if not given.")
+    ] = None,
+    megapixels: Annotated[
+        float, typer.Option(min=0.001, max=178, help="Larger images are skipped, before they are decoded.")
+    ] = MOST_PIXELS / 1e6,
+    device: Device = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace features made in another way.")] = False,
+) -> None:
+    """Make features of image files: by a vision model, or by the built-in pixel grid for drawings and tests.
+
+    Example: `crcl features pairs.csv --images photos -o features --model openai/clip-vit-base-patch32`
+
+    What cannot be used is listed in skipped.csv with the reason. Ctrl-C is safe: the same command goes on.
+    """
+    wanted = wanted_images(sources, folder=images)
+    if model is None:
+        if whole:
+            raise InputError("--global is a model's vector of the whole image; give a --model with it")
+        _note("the built-in pixel grid knows colours and edges only, for drawings and tests; photos need a --model")
+    extractor = (
+        PixelGrid(grid=grid)
+        if model is None
+        else VisionModel(model, grid=grid, whole=whole, device=assembly.choose_device(device))
+    )
+    found = extract(
+        wanted,
+        extractor,
+        folder,
+        cache=cache,
+        batch_size=batch_size,
+        most_pixels=round(megapixels * 1e6),
+        overwrite=overwrite,
+        watch=_watch,
+    )
+    shape = " x ".join(str(side) for side in found.shape)
+    out.print(f"{found.images:,} images, {shape} each ({found.computed:,} computed now), in {folder}", soft_wrap=True)
+    if found.skipped:
+        _note(
+            f"{len(found.skipped):,} images were skipped, and training leaves their pairs out: {folder / 'skipped.csv'}"
+        )
+    if sources[0].suffix in tables.SUFFIXES:
+        paths = f"--features {folder / 'features.npy'} --ids {folder / 'ids.txt'}"
+        out.print(f"next:\n  crcl train {sources[0]} -o RUN {paths}", soft_wrap=True)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """Image pixels to region features: a built-in grid of patches that needs no network and no weights."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,24 @@ PATCH = 4
 DIRECTIONS = 8
 """Bins of the gradient histograms, over the whole circle."""
 FEATURE_SIZE = 3 * PATCH**2 + 6 + 2 * DIRECTIONS + 2
+
+
+class PixelGrid:
+    """The built-in extractor: for drawings and for tests. It knows colours and edges, and nothing of what is shown."""
+
+    def __init__(self, *, grid: int = 6) -> None:
+        if grid < 1:
+            raise InputError(f"grid must be 1 or more, not {grid}")
+        self.grid, self.title = grid, "pixel grid"
+        self.settings = {"extractor": "pixel grid", "grid": grid, "version": 1}
+
+    def prepare(self, image: Image.Image) -> NDArray[np.float32]:
+        """Features of one image. (grid * grid, FEATURE_SIZE)"""
+        return grid_features(image, grid=self.grid)
+
+    def compute(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Features of a batch. (K, grid * grid, FEATURE_SIZE)"""
+        return np.stack(prepared)
 
 
 def grid_features(image: Image.Image | NDArray[Any], *, grid: int = 6) -> NDArray[np.float32]:

@@ -1,5 +1,7 @@
 """A table of image names and captions (CSV, TSV, JSONL, Parquet) next to a features file with an ids file."""
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -50,6 +52,12 @@ def read(path: Path, split: str, *, features: str | Path | None, ids: str | Path
             f"{listed}: {len(stored_rows)} ids, but {stored} has features of {len(images)} images; "
             "expected one id on each line for each row of features"
         )
+    left_out = _read_skipped(listed.with_name("skipped.csv")) - stored_rows.keys()
+    if left_out:
+        kept = [place for place, name in enumerate(names) if name not in left_out]
+        if not kept:
+            raise InputError(f"{path}: every image of split '{split}' is in {listed.with_name('skipped.csv')}")
+        chosen, names, captions = chosen[kept], [names[i] for i in kept], [captions[i] for i in kept]
     missing = [(row, name) for row, name in zip(chosen, names, strict=True) if name not in stored_rows]
     searched = list(stored_rows) if len(stored_rows) <= _SEARCHED else []
     near = {name: did_you_mean(name, searched) for _, name in missing[:SHOWN]}
@@ -69,6 +77,12 @@ def read(path: Path, split: str, *, features: str | Path | None, ids: str | Path
         feature_rows=np.array([stored_rows[name] for name in number], dtype=np.int64),
         caption_rows=chosen,
     )
+
+
+def image_names(path: Path) -> list[str]:
+    """The image of each row; empty where a row names none."""
+    names: list[str] = _read_table(path)["image"].to_pylist()
+    return names
 
 
 def splits(path: Path) -> list[str]:
@@ -138,6 +152,17 @@ def _read_stored_rows(path: Path) -> dict[str, int]:
     names = read_ids(path)
     refuse_duplicates(path, names)
     return {name: row for row, name in enumerate(names)}
+
+
+def _read_skipped(path: Path) -> set[str]:
+    """Images that `crcl features` could not use: their pairs are left out. Nothing where there is no such file."""
+    if not path.is_file():
+        return set()
+    reader = csv.reader(io.StringIO(read_bytes(path).decode("utf-8", "replace"), newline=""))
+    try:
+        return {row[0] for row in reader if row} - {""}
+    except csv.Error as error:
+        raise InputError(f"{path}: {error}; expected the columns image and reason") from error
 
 
 def _read_table(path: Path) -> pa.Table:
