@@ -2,9 +2,11 @@
 
 import io
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from tiny import leaves
 from torch import Tensor, nn
@@ -12,12 +14,13 @@ from torch import Tensor, nn
 from crcl import audit, inputs, recipe
 from crcl.config import load
 from crcl.data import scenes
-from crcl.data.batches import Batches
+from crcl.data.batches import Batch, Batches
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Vocabulary
 from crcl.features import grid_features
 from crcl.matchers import Bow
 from crcl.methods.base import Clock, Learner, Method
+from crcl.methods.twins import Twins
 from crcl.score import evaluate
 
 
@@ -43,6 +46,27 @@ class Small:
 
     def make_learner(self) -> Learner:
         return Learner(self.make_matcher)
+
+
+class Step(NamedTuple):
+    """One optimizer step, and both networks as they were before it."""
+
+    which: int
+    batch: Batch
+    labels: Tensor
+    before: tuple[Learner, ...]
+
+
+def recorded_steps(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+    """The steps that both networks take from now on, as they come."""
+    steps: list[Step] = []
+
+    def step(which: int, batch: Batch, labels: Tensor, clock: Clock) -> float:
+        steps.append(Step(which, batch, labels, deepcopy(twins.learners)))
+        return Twins.step(twins, which, batch, labels, clock)
+
+    monkeypatch.setattr(twins, "step", step)
+    return steps
 
 
 def mean_triplet(sims: Tensor, margin: float = 0.2) -> list[float]:

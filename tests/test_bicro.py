@@ -3,20 +3,17 @@
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from peers import Small, assert_goes_on_from_any_step, clock, mean_triplet, train_on_scenes
+from peers import Small, assert_goes_on_from_any_step, clock, mean_triplet, recorded_steps, train_on_scenes
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from crcl.data.batches import Batch
 from crcl.data.pairs import Pairs
 from crcl.division import beta_posterior, divide
 from crcl.matchers import SGR, Encoded, Ensemble
-from crcl.methods.base import Clock, Learner
 from crcl.methods.bicro import BiCro, _whole, clean_labels, consistency
 
 Tiny = Callable[..., Pairs]
@@ -127,26 +124,6 @@ def test_the_warm_up_learns_from_the_smallest_losses_of_each_batch(tiny: Tiny) -
     np.testing.assert_array_equal(method.correspondence, np.ones(small.pairs))
 
 
-class Step(NamedTuple):
-    """One optimizer step, and both networks as they were before it."""
-
-    which: int
-    batch: Batch
-    labels: Tensor
-    before: tuple[Learner, ...]
-
-
-def recorded_steps(method: BiCro, monkeypatch: pytest.MonkeyPatch) -> list[Step]:
-    steps: list[Step] = []
-
-    def step(which: int, batch: Batch, labels: Tensor, clock: Clock) -> float:
-        steps.append(Step(which, batch, labels, deepcopy(method.twins.learners)))
-        return BiCro._step(method, which, batch, labels, clock)
-
-    monkeypatch.setattr(method, "_step", step)
-    return steps
-
-
 def test_each_network_learns_from_the_other_ones_division_and_labels_noisy_batches_first(
     small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +131,7 @@ def test_each_network_learns_from_the_other_ones_division_and_labels_noisy_batch
     method.begin_piece(0)
     for epoch in range(EPOCHS - 1):
         list(method.train_epoch(small.batches, clock(epoch)))
-    steps = recorded_steps(method, monkeypatch)
+    steps = recorded_steps(method.twins, monkeypatch)
     list(method.train_epoch(small.batches, clock(EPOCHS - 1)))
     for which in (0, 1):
         posterior = beta_posterior(method.twins.losses[1 - which])
@@ -187,7 +164,7 @@ def test_noisy_pairs_are_labelled_from_the_start_and_learnt_from_in_the_second_h
 ) -> None:
     method = bicro(small)
     method.begin_piece(0)
-    steps = recorded_steps(method, monkeypatch)
+    steps = recorded_steps(method.twins, monkeypatch)
     learnt = []
     for epoch in range(EPOCHS):
         steps.clear()

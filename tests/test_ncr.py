@@ -3,20 +3,18 @@
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from peers import Small, assert_goes_on_from_any_step, clock, mean_triplet, train_on_scenes
-from torch import Tensor
+from peers import Small, assert_goes_on_from_any_step, clock, mean_triplet, recorded_steps, train_on_scenes
 
 from crcl import losses
 from crcl.data.batches import Batch
 from crcl.data.pairs import Pairs
 from crcl.division import divide, gaussian_posterior
 from crcl.matchers import Ensemble
-from crcl.methods.base import Clock, Learner
+from crcl.methods.base import Learner
 from crcl.methods.ncr import NCR
 from crcl.methods.twins import division_seed
 
@@ -32,26 +30,6 @@ def ncr(small: Small) -> NCR:
 def small(tiny: Tiny) -> Small:
     torch.manual_seed(0)
     return Small(tiny(images=12))
-
-
-class Step(NamedTuple):
-    """One optimizer step, and both networks as they were before it."""
-
-    which: int
-    batch: Batch
-    labels: Tensor
-    before: tuple[Learner, ...]
-
-
-def recorded_steps(method: NCR, monkeypatch: pytest.MonkeyPatch) -> list[Step]:
-    steps: list[Step] = []
-
-    def step(which: int, batch: Batch, labels: Tensor, clock: Clock) -> float:
-        steps.append(Step(which, batch, labels, deepcopy(method.twins.learners)))
-        return NCR._step(method, which, batch, labels, clock)
-
-    monkeypatch.setattr(method, "_step", step)
-    return steps
 
 
 def predicted(learner: Learner, batch: Batch) -> np.ndarray:
@@ -86,7 +64,7 @@ def test_each_network_learns_from_the_other_ones_division_with_labels_made_befor
     method.begin_piece(0)
     for epoch in range(EPOCHS - 1):
         list(method.train_epoch(small.batches, clock(epoch)))
-    steps = recorded_steps(method, monkeypatch)
+    steps = recorded_steps(method.twins, monkeypatch)
     moment = clock(EPOCHS - 1)
     list(method.train_epoch(small.batches, moment))
     posterior = [
@@ -117,7 +95,7 @@ def test_noisy_pairs_are_learnt_from_in_the_second_half_of_the_epochs_after_the_
 ) -> None:
     method = ncr(small)
     method.begin_piece(0)
-    steps = recorded_steps(method, monkeypatch)
+    steps = recorded_steps(method.twins, monkeypatch)
     learnt = []
     for epoch in range(EPOCHS):
         steps.clear()
@@ -136,7 +114,7 @@ def test_a_step_is_one_on_the_hardest_triplets_with_the_anchors_own_exponential_
     expected = deepcopy(method.twins.learners[1])
     batch = next(small.batches.epoch(0))
     labels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])
-    value = method._step(1, batch, labels, clock(3))
+    value = method.twins.step(1, batch, labels, clock(3))
     sims = expected.similarities(batch)
     per_pair = []
     for i in range(5):

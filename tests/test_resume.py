@@ -69,7 +69,9 @@ def exit_code_within(process: Process, seconds: float) -> int | None:
     return code
 
 
-def kill_and_resume(start_on: Callable[[Path], Process], reference: Reference, folder: Path, *, kills: int) -> None:
+def assert_ends_alike_when_killed(
+    start_on: Callable[[Path], Process], reference: Reference, folder: Path, *, kills: int
+) -> None:
     """Kill trainings at random moments of their lives until it has happened so often; each must end as the reference.
 
     A training that ends before its kill is compared, and the next kill hits a new one.
@@ -100,7 +102,7 @@ def test_killed_at_twenty_random_moments_a_training_ends_bit_identical(reference
         words = train_command(reference.data, run, "--resume", settings=[*LONGER, EACH_STEP])
         return start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    kill_and_resume(start_on, reference, tmp_path, kills=20)
+    assert_ends_alike_when_killed(start_on, reference, tmp_path, kills=20)
 
 
 @pytest.mark.slow
@@ -121,7 +123,7 @@ def test_other_trainings_end_bit_identical_too(tmp_path: Path, settings: list[st
     began = time.monotonic()
     run = recipe.train(config, tmp_path / "reference").path
     reference = Reference(tmp_path / "data", run, time.monotonic() - began)
-    kill_and_resume(start_on, reference, tmp_path, kills=4)
+    assert_ends_alike_when_killed(start_on, reference, tmp_path, kills=4)
 
 
 def train_and_die(config: Config, run: Path, operation: int) -> None:

@@ -118,7 +118,9 @@ def test_too_little_memory_computes_twice_and_gives_the_same(kind: type) -> None
     roomy, tight = (kind(**SIZES, dropout=0.0, memory=memory).train() for memory in (4.0, 1e-5))
     tight.load_state_dict(roomy.state_dict())
     seen, read = images(5), captions([4, 7, 2, 7, 1])
-    assert tight.most_rows < 5 * 21 <= roomy.most_rows
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert tight.most_rows(cpu) < 5 * 21 <= roomy.most_rows(cpu)
+    assert roomy.most_rows(gpu) < roomy.most_rows(cpu)
     for matcher in (roomy, tight):
         matcher.similarity(matcher.encode_images(*seen), matcher.encode_texts(*read)).square().sum().backward()
     for (name, one), other in zip(roomy.named_parameters(), tight.parameters(), strict=True):

@@ -90,29 +90,22 @@ def _decl(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Me
 
 
 def _ncr(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
-    return NCR(
-        make_learner,
-        pairs,
-        epochs=config.train.pieces[-1],
-        warmup=config.division.warmup,
-        margin=config.loss.margin,
-        curve=config.loss.curve,
-        threshold=config.division.threshold,
-    )
+    return NCR(make_learner, pairs, **_division(config))
 
 
 def _bicro(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
-    return BiCro(
-        make_learner,
-        pairs,
-        epochs=config.train.pieces[-1],
-        warmup=config.division.warmup,
-        margin=config.loss.margin,
-        curve=config.loss.curve,
-        threshold=config.division.threshold,
-        kept=config.division.kept,
-        cut=config.division.cut,
-    )
+    return BiCro(make_learner, pairs, **_division(config), kept=config.division.kept, cut=config.division.cut)
+
+
+def _division(config: Config) -> dict[str, Any]:
+    """What the methods that divide the pairs are told alike."""
+    return {
+        "epochs": config.train.pieces[-1],
+        "warmup": config.division.warmup,
+        "margin": config.loss.margin,
+        "curve": config.loss.curve,
+        "threshold": config.division.threshold,
+    }
 
 
 def _mscn(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:

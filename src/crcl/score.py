@@ -118,9 +118,7 @@ class Scorer:
                     progress(min(start + block, len(pairs)), len(pairs))
         return own
 
-    def _encode_images(
-        self, pairs: Pairs, images: np.ndarray, device: torch.device, progress: Progress | None = None
-    ) -> Encoded:
+    def _encode_images(self, pairs: Pairs, images: np.ndarray, device: torch.device) -> Encoded:
         parts = []
         for start in range(0, len(images), self.batch_size):
             regions = pairs.gather(images[start : start + self.batch_size])
@@ -128,8 +126,6 @@ class Scorer:
                 regions = self.standardize(regions)
             mask = torch.ones(regions.shape[:2], dtype=torch.bool, device=device)
             parts.append(self.matcher.encode_images(torch.from_numpy(regions).to(device), mask))
-            if progress is not None:
-                progress(min(start + self.batch_size, len(images)), len(images))
         return Encoded.join(parts)
 
     def _encode_texts(self, tokens: Tokens, numbers: np.ndarray, device: torch.device) -> Encoded:

@@ -52,12 +52,18 @@ class _SGRAF(nn.Module):
     ) -> None:
         super().__init__()
         self.regions = regions
-        kept = 6 * regions + (12 if self.reasoning == "sgr" else 5) * similarity
-        self.most_rows = int(memory * 2**30 / (4 * kept))
-        self.tile_rows = max(min(tile_rows, self.most_rows), 1)
+        self.memory = memory
+        self.kept = 6 * regions + (12 if self.reasoning == "sgr" else 5) * similarity
+        self.differences = 2 * embedding
+        self.tile_rows = max(min(tile_rows, self.most_rows(torch.device("cpu"))), 1)
         self.img = nn.ModuleDict({"fc": xavier_linear(features, embedding)})
         self.txt = _Words(vocabulary=vocabulary, word=word, embedding=embedding, dropout=dropout)
         self.sim = _Similarity(regions, embedding, similarity, self.reasoning, dropout, meta)
+
+    def most_rows(self, device: torch.device) -> int:
+        """So many (image, word) rows may keep their intermediate results; off the CPU also the differences (D)."""
+        numbers = self.kept if device.type == "cpu" else self.kept + self.differences
+        return int(self.memory * 2**30 / (4 * numbers))
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
         if regions.shape[1] != self.regions:
@@ -80,7 +86,8 @@ class _SGRAF(nn.Module):
         learning = self.training or torch.is_grad_enabled()
         words = min(self.tile_rows // len(images), WORDS) if learning else WORDS
         sizes = caption_blocks(lengths.tolist(), words=words)
-        again = torch.is_grad_enabled() and len(images) * int(lengths.sum()) > self.most_rows
+        rows = len(images) * int(lengths.sum())
+        again = torch.is_grad_enabled() and rows > self.most_rows(mask.device)
         gram = images.features @ images.features.mT  # (images, R, R)
         blocks = zip(*(part[order].split(sizes) for part in (texts.features, mask, t_whole)), strict=True)
         columns, moments = [], []

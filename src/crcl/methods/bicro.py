@@ -9,7 +9,7 @@ from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
 from crcl.division import beta_posterior, divide
-from crcl.losses import Curve, smallest, soft_margin, triplet
+from crcl.losses import Curve, smallest, triplet
 from crcl.matchers.base import Encoded, Matcher, l2
 from crcl.methods.base import Clock, Learner, StepLog
 from crcl.methods.twins import CLEAN, NOISY, WARMUP, Done, Twins, of_pairs
@@ -45,11 +45,10 @@ class BiCro:
         kept: float = 0.3,
         cut: float = 0.5,
     ) -> None:
-        self.twins = Twins(make_learner, pairs, margin=margin)
+        self.twins = Twins(make_learner, pairs, margin=margin, curve=curve)
         self.warmup = warmup
         self.noisy_from = warmup + (epochs - warmup) // 2
         self.margin = margin
-        self.curve: Curve = curve
         self.threshold = threshold
         self.kept = kept
         self.cut = cut
@@ -101,9 +100,7 @@ class BiCro:
             steps = self._label(which, batch, noisy)
             if clock.epoch < self.noisy_from:
                 steps = steps[-1:]  # the others are labelled, for the audit, but not learnt from yet
-            losses = [self._step(which, part, labels, clock) for part, labels in steps]
-            pairs = [len(part) for part, _ in steps]
-            yield StepLog(sum(pairs), float(np.average(losses, weights=pairs)))
+            yield self.twins.learn(which, steps, clock)
 
     def _label(self, which: int, batch: Batch, noisy: Batch | None) -> list[tuple[Batch, Tensor]]:
         """The noisy batch, if any, then the clean one, with their labels by the other network."""
@@ -122,11 +119,6 @@ class BiCro:
         for part, labels in labelled:
             self.labels[which, part.pairs.numpy()] = labels.cpu().numpy()
         return [(part, labels.clone()) for part, labels in labelled]  # no longer bound to inference mode
-
-    def _step(self, which: int, batch: Batch, labels: Tensor, clock: Clock) -> float:
-        learner = self.twins.learners[which]
-        losses = triplet(learner.similarities(batch), soft_margin(labels, self.margin, curve=self.curve))
-        return learner.descent.step(losses, batch, clock.learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
         return {"twins": self.twins.state_dict(), "labels": torch.from_numpy(self.labels.copy())}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
 from crcl.division import divide, gaussian_posterior
-from crcl.losses import Curve, soft_margin, triplet
+from crcl.losses import Curve, triplet
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Clock, Learner, StepLog
 from crcl.methods.twins import CLEAN, NOISY, WARMUP, Done, Twins, division_seed, of_pairs
@@ -39,11 +39,10 @@ class NCR:
         curve: Curve = "exponential",
         threshold: float = 0.5,
     ) -> None:
-        self.twins = Twins(make_learner, pairs, margin=margin)
+        self.twins = Twins(make_learner, pairs, margin=margin, curve=curve)
         self.warmup = warmup
         self.noisy_from = warmup + (epochs - warmup) // 2
         self.margin = margin
-        self.curve: Curve = curve
         self.threshold = threshold
         self.posterior = np.ones((2, pairs), dtype=np.float32)
 
@@ -93,20 +92,13 @@ class NCR:
             steps = [(batch, self._clean_labels(which, batch, posterior))]
             if noisy is not None:
                 steps.append((noisy, (self.twins.predict(0, noisy) + self.twins.predict(1, noisy)) / 2))
-            losses = [self._step(which, part, labels, clock) for part, labels in steps]
-            pairs = [len(part) for part, _ in steps]
-            yield StepLog(sum(pairs), float(np.average(losses, weights=pairs)))
+            yield self.twins.learn(which, steps, clock)
 
     def _clean_labels(self, which: int, batch: Batch, posterior: np.ndarray) -> Tensor:
         """As sure as the division is that a pair is clean, so far it is 1; the rest is predicted. (K,)"""
         predicted = self.twins.predict(which, batch)
         sure = torch.from_numpy(posterior[batch.pairs.numpy()]).to(predicted)
         return sure + (1 - sure) * predicted
-
-    def _step(self, which: int, batch: Batch, labels: Tensor, clock: Clock) -> float:
-        learner = self.twins.learners[which]
-        losses = triplet(learner.similarities(batch), soft_margin(labels, self.margin, curve=self.curve))
-        return learner.descent.step(losses, batch, clock.learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
         return {"twins": self.twins.state_dict(), "posterior": torch.from_numpy(self.posterior.copy())}

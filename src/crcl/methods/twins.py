@@ -1,6 +1,6 @@
 """Two networks of one kind that divide the pairs for each other: what the methods of co-division are made of."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
 from crcl.division import soft_labels
-from crcl.losses import triplet
+from crcl.losses import Curve, soft_margin, triplet
 from crcl.matchers import Ensemble, Matcher
 from crcl.methods.base import Clock, Learner, StepLog
 from crcl.score import scoring
@@ -38,9 +38,12 @@ class Twins:
     believed; where a batch of a single pair is left over, that pair keeps the loss of the epoch before.
     """
 
-    def __init__(self, make_learner: Callable[[], Learner], pairs: int, *, margin: float) -> None:
+    def __init__(
+        self, make_learner: Callable[[], Learner], pairs: int, *, margin: float, curve: Curve = "exponential"
+    ) -> None:
         self.learners = (make_learner(), make_learner())
         self.margin = margin
+        self.curve: Curve = curve
         self.losses = np.zeros((2, pairs), dtype=np.float32)
 
     @property
@@ -69,6 +72,17 @@ class Twins:
     def predict(self, which: int, batch: Batch) -> Tensor:
         """Soft labels of a batch by one network in eval mode. (K,)"""
         return soft_labels(self._batch_losses(which, batch), self.margin)
+
+    def learn(self, which: int, parts: Sequence[tuple[Batch, Tensor]], clock: Clock) -> StepLog:
+        """Steps of one network on labelled batches, one after the other."""
+        losses = [self.step(which, batch, labels, clock) for batch, labels in parts]
+        pairs = [len(batch) for batch, _ in parts]
+        return StepLog(sum(pairs), float(np.average(losses, weights=pairs)))
+
+    def step(self, which: int, batch: Batch, labels: Tensor, clock: Clock) -> float:
+        """One step by hardest triplets, with margins that grow with the labels."""
+        learner, margins = self.learners[which], soft_margin(labels, self.margin, curve=self.curve)
+        return learner.descent.step(triplet(learner.similarities(batch), margins), batch, clock.learning_rate)
 
     def _batch_losses(self, which: int, batch: Batch) -> Tensor:
         learner = self.learners[which]
