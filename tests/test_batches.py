@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crcl.data import noise
-from crcl.data.batches import Batch, Batches, Standardize, pad
+from crcl.data.batches import Batch, Batches, Standardize
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import END, PAD, START, Tokens, Vocabulary
 from crcl.errors import InputError
@@ -306,7 +306,7 @@ def test_pad_puts_captions_side_by_side(lengths: list[int], chosen: list[int]) -
     offsets = np.cumsum([0, *lengths])
     tokens = Tokens(np.arange(1, offsets[-1] + 1, dtype=np.int32), offsets)
     numbers = np.array(chosen) % len(lengths)
-    ids, real = pad(tokens, numbers)
+    ids, real = tokens.side_by_side(numbers)
     assert ids.shape == real.shape == (len(numbers), max(lengths[n] for n in numbers))
     for row, is_real, number in zip(ids, real, numbers, strict=True):
         assert row[is_real].tolist() == tokens[number].tolist()

@@ -481,7 +481,7 @@ def test_rows_that_cannot_be_trusted_are_refused_with_their_file(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("matcher.name=scan", "method mscn does not go with matcher scan: .*it goes with vse, bow, saf, sgr"),
+        ("matcher.name=scan", "method mscn does not go with matcher scan: .*it goes with vse, bow, saf, sgr, dual"),
         ("mscn.warmup=32", "mscn.warmup: 32 epochs count every pair as matched"),
         ("mscn.trusted_share=0", "mscn.trusted_share: must be greater than 0, got 0"),
     ],

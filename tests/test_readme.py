@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from embedded import made_up, write_embeddings
 from tiny import call, write_folder
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
@@ -44,6 +45,19 @@ def test_the_commands_for_your_own_pairs_run(tmp_path, monkeypatch, capsys):
         assert answer.code == 0, (line, answer.err)
     header = (tmp_path / "suspects.csv").read_text().splitlines()[0].replace('"', "")
     assert header == "row,image,caption,correspondence,suspect,similarity"
+
+
+def test_the_commands_for_embeddings_run(tmp_path, monkeypatch, capsys):
+    write_embeddings(tmp_path / "embeddings")
+    rows = [f"{row}.jpg,what {row} shows" for row in range(30)]
+    (tmp_path / "pairs.csv").write_text("image,caption\n" + "\n".join(rows) + "\n")
+    for name, vectors in zip(("images", "texts"), made_up(30), strict=True):
+        np.save(tmp_path / f"{name}.npy", vectors)
+    monkeypatch.chdir(tmp_path)
+    for line in section("Embeddings"):
+        answer = call(capsys, monkeypatch, *shlex.split(line)[1:], *settings(line))
+        assert answer.code == 0, (line, answer.err)
+    assert len((tmp_path / "suspects.csv").read_text().splitlines()) == 1 + 54
 
 
 def test_the_commands_for_research_run(tmp_path, monkeypatch, capsys):

@@ -18,11 +18,13 @@ from crcl.data.formats import read
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
+from crcl.matchers.base import reads_vectors
 from crcl.methods.base import Learner
 from crcl.methods.crcl import CRCL
 from crcl.methods.objectives import Objective
 from crcl.score import evaluate
 
+OF_WORDS = [name for name, kind in MATCHERS.items() if not reads_vectors(kind)]  # the others: test_dual.py
 SHRUNK = ["matcher.embedding=8", "matcher.word=6", "train.pieces=[1,2]", "ledger.freeze_epochs=1", "train.device=cpu"]
 
 
@@ -40,7 +42,7 @@ def test_every_method_of_the_config_can_be_built() -> None:
     [
         (method, matcher)
         for method in assembly.METHODS
-        for matcher in MATCHERS
+        for matcher in OF_WORDS
         if matcher in config.MATCHERS_OF.get(method, (MATCHERS, ""))[0]
     ],
 )
@@ -60,7 +62,7 @@ def test_every_method_trains_every_matcher_it_goes_with_and_leaves_a_run_that_ca
     assert scores.rsum == max(record["dev"]["rsum"] for record in run.metrics()[-2:])  # the best epoch's matcher
 
 
-@pytest.mark.parametrize("name", config.presets())
+@pytest.mark.parametrize("name", [name for name in config.presets() if name != "embeddings"])  # that: test_dual.py
 def test_every_preset_trains(data: Path, tmp_path: Path, name: str) -> None:
     chosen = config.load(preset=name, base={"data.path": str(data), "noise.rate": 0.4}, settings=SHRUNK)
     run = recipe.train(chosen, tmp_path / "run")
@@ -207,7 +209,7 @@ def test_captions_of_ten_thousand_words_and_of_unknown_words_only_train_like_oth
         captions[3] = "dog " * 10_000
         captions[4] = "xyzzy plugh"
         (data / f"{split}_caps.txt").write_text("\n".join(captions) + "\n")
-    for matcher in MATCHERS:
+    for matcher in OF_WORDS:
         run = recipe.train(small_config(data, f"matcher.name={matcher}"), tmp_path / matcher)
         assert all(np.isfinite(record["loss"]) for record in run.metrics())
         _, _, scorer = recipe.open_scorer(run.path)

@@ -14,6 +14,7 @@ from crcl.config import DEVICES, Config
 from crcl.errors import InputError
 from crcl.ledger import Ledger
 from crcl.matchers import MATCHERS, Ensemble
+from crcl.matchers.base import reads_vectors
 from crcl.methods.base import Learner, Method
 from crcl.methods.bicro import BiCro
 from crcl.methods.crcl import CRCL
@@ -147,12 +148,11 @@ def matcher_maker(
     device: torch.device | None = None,
 ) -> Callable[[], nn.Module]:
     """A function that makes a fresh matcher."""
-    options: dict[str, Any] = {
-        "features": sizes["features"],
-        "vocabulary": sizes["vocabulary"],
-        "embedding": config.matcher.embedding,
-        "word": config.matcher.word,
-    }
+    options: dict[str, Any] = {"features": sizes["features"], "embedding": config.matcher.embedding}
+    if reads_vectors(MATCHERS[config.matcher.name]):
+        options["text_features"] = sizes.get("text_features", 0)
+    else:
+        options |= {"vocabulary": sizes["vocabulary"], "word": config.matcher.word}
     if config.matcher.name == "bow":
         options["word_weights"] = word_weights
     if config.matcher.name in FIXED_REGIONS:

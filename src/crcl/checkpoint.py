@@ -293,7 +293,10 @@ class Run:
 
 def valid_sizes(sizes: Any) -> bool:
     """Whether all sizes are there, as a matcher can be made of."""
-    return isinstance(sizes, dict) and all(type(sizes.get(name)) is int and 0 < sizes[name] < 2**31 for name in SIZES)
+    if not isinstance(sizes, dict):
+        return False
+    known = {"text_features": 1} | sizes  # only where vectors of texts are read
+    return all(type(known.get(name)) is int and 0 < known[name] < 2**31 for name in (*SIZES, "text_features"))
 
 
 def refuse_existing(path: str | Path, *, overwrite: bool) -> None:

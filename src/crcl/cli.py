@@ -47,8 +47,11 @@ err = Console(stderr=True, highlight=False, markup=False)
 ORDER_SCORES = ("auroc", "average_precision")
 """Scores of an audit that need no threshold."""
 
-Data = Annotated[Path, typer.Argument(help="Folder in the field's layout, or a table (.csv .tsv .jsonl .parquet).")]
+Data = Annotated[
+    Path, typer.Argument(help="Folder in the field's layout or of embeddings, or a table (.csv .tsv .jsonl .parquet).")
+]
 Features = Annotated[Path | None, typer.Option(help="A table's features file (.npy).")]
+TextFeatures = Annotated[Path | None, typer.Option(help="Vectors of a table's captions (.npy), one per row.")]
 Ids = Annotated[Path | None, typer.Option(help="A table's image ids, one per row of the features.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Any key, e.g. loss.tau=0.03; `crcl info` lists all.")
@@ -111,6 +114,7 @@ def train(
     noise_file: Annotated[Path | None, typer.Option(help="Take the mismatches from the field's .npy index.")] = None,
     vocab: Annotated[Path | None, typer.Option(help="Vocabulary in the field's JSON; otherwise built.")] = None,
     features: Features = None,
+    text_features: TextFeatures = None,
     ids: Ids = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and augmentation.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that prepare batches.")] = None,
@@ -133,6 +137,7 @@ def train(
     given = {
         "data.path": str(data.absolute()),  # the run is found from any folder
         "data.features": _text(features and features.absolute()),
+        "data.text_features": _text(text_features and text_features.absolute()),
         "data.ids": _text(ids and ids.absolute()),
         "data.vocab": _text(vocab),
         "method": method,
@@ -213,6 +218,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Split to evaluate on.")] = "test",
     folds: Annotated[int, typer.Option(help="Average over so many consecutive parts (COCO 1K: 5).")] = 1,
     features: Features = None,
+    text_features: TextFeatures = None,
     ids: Ids = None,
     save_sims: Annotated[
         Path | None, typer.Option(help="Also write the similarities, (images, captions) float32 (.npy).")
@@ -235,7 +241,7 @@ def evaluate(
     opened = [recipe.open_scorer(run, device=device, memory=memory) for run in runs]
     for opened_run, stored, _ in opened:
         _warn_if_unfinished(opened_run, stored)
-    pairs = _pairs(opened[0][1], split, data, features, ids)
+    pairs = inputs.read_split(_located(opened[0][1], data, features, ids, text_features), split)
     for run, _, _ in opened:
         inputs.check_features(run, pairs)
     check_folds(pairs, folds)
@@ -271,6 +277,7 @@ def audit(
     threshold: Annotated[float, typer.Option(help="Pairs believed in by less are suspects.")] = auditing.THRESHOLD,
     data: Annotated[Path | None, typer.Option(help="Where the training data is now, if it has moved.")] = None,
     features: Features = None,
+    text_features: TextFeatures = None,
     ids: Ids = None,
     device: Device = "auto",
     memory: Memory = None,
@@ -286,7 +293,7 @@ def audit(
     auditing.check_ending(output)
     opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
     _warn_if_unfinished(opened, stored)
-    pairs = inputs.audited_pairs(opened, _located(stored, data, features, ids))
+    pairs = inputs.audited_pairs(opened, _located(stored, data, features, ids, text_features))
     with _watch("similarities") as progress:
         similarity = scorer.pair_similarities(pairs, progress=progress)
     beliefs = opened.load_ledger() if opened.has_beliefs else None
@@ -346,13 +353,14 @@ def noise(
     level: Annotated[str, typer.Option(help="caption: single captions; image: all captions of an image.")] = "caption",
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     features: Features = None,
+    text_features: TextFeatures = None,
     ids: Ids = None,
 ) -> None:
     """Write a noise index in the field's layout, to share mismatches between tools and runs.
 
     Example: `crcl noise data/f30k_precomp --rate 0.4 -o noise_0.4.npy`
     """
-    pairs = read(data, "train", features=features, ids=ids)
+    pairs = read(data, "train", features=features, ids=ids, text_features=text_features)
     index = mismatching.mismatch(pairs.image_index, rate, seed, level=level, images=pairs.images)
     truth = mismatching.apply(pairs, index).truth
     _refuse_input(output, pairs.source, str(data))
@@ -427,6 +435,7 @@ def features_(
 def info(
     path: Annotated[Path | None, typer.Argument(help="Data or run folder; nothing: all settings.")] = None,
     features: Features = None,
+    text_features: TextFeatures = None,
     ids: Ids = None,
 ) -> None:
     """Say what is there: counts and shapes of data, config and progress of a run; without a path, every setting.
@@ -439,7 +448,9 @@ def info(
             table.add_row(*key)
         out.print(table)
         return
-    for name, fact in describing.describe(path, features=_text(features), ids=_text(ids)):
+    for name, fact in describing.describe(
+        path, features=_text(features), ids=_text(ids), text_features=_text(text_features)
+    ):
         out.print(f"{name:<12}{fact}", soft_wrap=True)
 
 
@@ -498,18 +509,17 @@ def _refuse_input(output: Path, *inputs: str) -> None:
         raise InputError(f"{output}: that is the data itself; name another file to write")
 
 
-def _located(stored: config.Config, data: Path | None, features: Path | None, ids: Path | None) -> config.Config:
+def _located(
+    stored: config.Config, data: Path | None, features: Path | None, ids: Path | None, text_features: Path | None
+) -> config.Config:
     """The stored config with data that is elsewhere now."""
     if data is None and not Path(stored.data.path).exists():
         raise InputError(f"{stored.data.path}: the run's data is not there; say with --data where it is now")
-    moved = {"data.path": _text(data), "data.features": _text(features), "data.ids": _text(ids)}
+    files = {"data.features": features, "data.text_features": text_features, "data.ids": ids}
     if data is not None:  # the old table's files do not belong to other data
-        stored = config.load(over=stored, base={"data.features": None, "data.ids": None})
-    return config.load(over=stored, base={key: value for key, value in moved.items() if value is not None})
-
-
-def _pairs(stored: config.Config, split: str, data: Path | None, features: Path | None, ids: Path | None) -> Any:
-    return inputs.read_split(_located(stored, data, features, ids), split)
+        stored = config.load(over=stored, base=dict.fromkeys(files))
+    moved = {"data.path": data} | files
+    return config.load(over=stored, base={key: str(path) for key, path in moved.items() if path is not None})
 
 
 def _watch(what: str) -> Work:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from crcl.errors import InputError, did_you_mean
 
-MatcherName = Literal["vse", "bow", "saf", "sgr", "scan"]
+MatcherName = Literal["vse", "bow", "saf", "sgr", "scan", "dual"]
 MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "decl", "ncr", "bicro", "mscn"]
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
@@ -24,7 +24,10 @@ DIVIDING = ("ncr", "bicro")
 """Methods that divide the pairs into clean and noisy ones after a warm-up."""
 
 MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {
-    "mscn": (("vse", "bow", "saf", "sgr"), "its meta-network reads a similarity vector, which that one does not make"),
+    "mscn": (
+        ("vse", "bow", "saf", "sgr", "dual"),
+        "its meta-network reads a similarity vector, which that one does not make",
+    ),
 }
 """Methods that do not go with every matcher: those that they go with, and the reason."""
 
@@ -52,9 +55,11 @@ class DataConfig(Section):
     """Which pairs, and how their words and features are read."""
 
     path: str = ""
-    """Folder in the field's layout, or a table of images and captions."""
+    """Folder in the field's layout or of embeddings, or a table of images and captions."""
     features: OptionalText = None
     """Features file of a table (.npy)."""
+    text_features: OptionalText = None
+    """Vectors of a table's captions (.npy), one for each row (dual)."""
     ids: OptionalText = None
     """File with the image id of each row of the features, one per line."""
     vocab: OptionalText = None
@@ -94,7 +99,7 @@ class MatcherConfig(Section):
     name: MatcherName = "vse"
     """Kind of matcher."""
     embedding: Count = 1024
-    """Size D of the shared embedding."""
+    """Size D of the shared embedding; for vectors of one size (dual) the number of hidden units instead."""
     word: Count = 300
     """Size of a word vector."""
     similarity: Count = 256

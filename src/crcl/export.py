@@ -29,7 +29,7 @@ from crcl.data.batches import Standardize
 from crcl.data.vocab import END, PAD, START, UNK, Vocabulary
 from crcl.errors import InputError, TrainingError
 from crcl.matchers import MATCHERS, Encoded, Ensemble, Matcher
-from crcl.matchers.base import as_module
+from crcl.matchers.base import as_module, reads_vectors
 from crcl.matchers.graphs import GRAPHS, images_graph, texts_graph
 from crcl.recipe import open_scorer
 from crcl.score import Scorer, scoring
@@ -37,7 +37,7 @@ from crcl.score import Scorer, scoring
 FORMAT = 1
 _ADVICE = "make room and export again"
 _PATHS = {
-    "data": ("path", "features", "ids", "vocab"),
+    "data": ("path", "features", "text_features", "ids", "vocab"),
     "noise": ("file",),
     "mscn": ("trusted",),
     "train": ("start",),
@@ -222,6 +222,11 @@ def _networks(scorer: Scorer) -> Sequence[nn.Module]:
 
 def _refuse_matcher(config: Config) -> None:
     name = config.matcher.name
+    if reads_vectors(MATCHERS[name]):
+        raise InputError(
+            f"--onnx: {name} reads vectors of captions, for which there is no graph. Without --onnx the weights are "
+            "written"
+        )
     if MATCHERS[name] not in GRAPHS:
         able = [other for other, kind in MATCHERS.items() if kind in GRAPHS]
         raise InputError(

@@ -14,17 +14,23 @@ from crcl.recipe import describe_noise, stored_config
 Fact = tuple[str, str]
 
 
-def describe(path: str | Path, *, features: str | None = None, ids: str | None = None) -> list[Fact]:
+def describe(
+    path: str | Path, *, features: str | None = None, ids: str | None = None, text_features: str | None = None
+) -> list[Fact]:
     """Facts about a run folder or about data, in the order to show them."""
     path = Path(path)
     if (path / "config.json").is_file():
         return describe_run(Run.open(path))
     names = splits(path)
     if not names:
-        raise InputError(f"{path}: neither a run folder nor data (a folder with {{split}}_ims.npy files, or a table)")
+        raise InputError(
+            f"{path}: neither a run folder nor data "
+            "(a folder with {split}_ims.npy files or of embeddings, or a table)"
+        )
     facts: list[Fact] = [("data", str(path))]
     for name in names:
-        facts += [(name, line) for line in describe_pairs(read(path, name, features=features, ids=ids))]
+        pairs = read(path, name, features=features, ids=ids, text_features=text_features)
+        facts += [(name, line) for line in describe_pairs(pairs)]
     return facts
 
 
@@ -35,10 +41,13 @@ def describe_pairs(pairs: Pairs) -> list[str]:
     low, high = int(per_image.min()), int(per_image.max())
     each = str(low) if low == high else f"{low} to {high}"
     words = np.array([len(caption.split()) for caption in pairs.captions])
+    texts = pairs.text_features
+    vectors = [] if texts is None else [f"vectors of captions of {texts.shape[1]} numbers, {texts.dtype}"]
     return [
         f"{len(pairs):,} pairs, {pairs.images:,} images, {each} captions per image",
         f"features {regions} regions x {size} numbers, {pairs.features.dtype}",
         f"captions of {words.min()} to {words.max()} words, {words.mean():.1f} on average",
+        *vectors,
     ]
 
 

@@ -16,8 +16,11 @@ from crcl.data.batches import Batches, Standardize, Trusted
 from crcl.data.files import open_array
 from crcl.data.formats import read
 from crcl.data.pairs import Pairs
-from crcl.data.vocab import Tokens, Vocabulary
+from crcl.data.texts import Texts, TextVectors
+from crcl.data.vocab import SPECIALS, Tokens, Vocabulary
 from crcl.errors import InputError
+from crcl.matchers import MATCHERS
+from crcl.matchers.base import reads_vectors
 
 _TRUSTED = 0x7205  # sets the random numbers of the trusted pairs apart from others of the same seed
 
@@ -31,8 +34,8 @@ class TrainingData:
     """The training pairs as they were read, before any noise: for what is known of them, never for training."""
     dev: Pairs
     vocabulary: Vocabulary
-    tokens: Tokens
-    dev_tokens: Tokens
+    tokens: Texts
+    dev_tokens: Texts
     noise: np.ndarray | None
     standardize: Standardize | None
     trusted: np.ndarray | None
@@ -54,12 +57,14 @@ class TrainingData:
     @property
     def sizes(self) -> dict[str, int]:
         _, regions, features = self.train.features.shape
+        texts = self.train.text_features
         return {
             "pairs": len(self.train),
             "images": self.train.images,
             "regions": regions,
             "features": features,
             "vocabulary": len(self.vocabulary),
+            **({"text_features": texts.shape[1]} if isinstance(self.tokens, TextVectors) and texts is not None else {}),
         }
 
 
@@ -76,6 +81,9 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
         raise InputError(
             f"features of train have shape {clean.features.shape[1:]} per image, those of dev {dev.features.shape[1:]}"
         )
+    vectors = reads_vectors(MATCHERS[config.matcher.name])
+    if vectors:
+        _require_vectors(config, clean)
     if run is not None:
         check_training_pairs(run, clean, config.data.path)
         index, vocabulary, standardize = run.noise(), run.vocabulary(), run.standardize()
@@ -85,6 +93,8 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
         if start is not None:
             check_features(start, clean)
             vocabulary = start.vocabulary()
+        elif vectors:
+            vocabulary = Vocabulary(SPECIALS)
         elif config.data.vocab is not None:
             vocabulary = Vocabulary.load(config.data.vocab)
         else:
@@ -99,8 +109,8 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
         clean,
         dev,
         vocabulary,
-        vocabulary.encode(train.captions, max_words=config.data.max_words),
-        vocabulary.encode(dev.captions, max_words=config.data.max_words),
+        TextVectors(train) if vectors else vocabulary.encode(train.captions, max_words=config.data.max_words),
+        TextVectors(dev) if vectors else vocabulary.encode(dev.captions, max_words=config.data.max_words),
         index,
         standardize,
         trusted,
@@ -112,7 +122,8 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
 
 def read_split(config: Config, split: str) -> Pairs:
     """One split of the data that a config names."""
-    return read(config.data.path, split, features=config.data.features, ids=config.data.ids)
+    where = config.data
+    return read(where.path, split, features=where.features, ids=where.ids, text_features=where.text_features)
 
 
 def audited_pairs(run: Run, config: Config) -> Pairs:
@@ -120,6 +131,14 @@ def audited_pairs(run: Run, config: Config) -> Pairs:
     clean = read_split(config, "train")
     check_training_pairs(run, clean, config.data.path)
     return _with_noise(clean, run.noise())
+
+
+def _require_vectors(config: Config, pairs: Pairs) -> None:
+    if pairs.text_features is None:
+        raise InputError(
+            f"{config.data.path}: matcher {config.matcher.name} reads vectors of captions, and there are none; give "
+            "them with a table (--text-features), give a folder of embeddings, or choose another matcher"
+        )
 
 
 def _with_noise(pairs: Pairs, index: np.ndarray | None) -> Pairs:
@@ -166,12 +185,21 @@ def check_features(run: Run, pairs: Pairs) -> None:
         raise InputError(
             f"{pairs.source}: {size} numbers per region, but {run.path} was trained on {run.sizes['features']}"
         )
+    if "text_features" in run.sizes:
+        _check_texts(run, pairs)
     regions = pairs.features.shape[1]
     if run.config["matcher"]["name"] in FIXED_REGIONS and regions != run.sizes["regions"]:
         raise InputError(
             f"{pairs.source}: {regions} regions per image, but {run.path} was trained on {run.sizes['regions']}, and "
             f"its matcher ({run.config['matcher']['name']}) knows no other number"
         )
+
+
+def _check_texts(run: Run, pairs: Pairs) -> None:
+    size, texts = run.sizes["text_features"], pairs.text_features
+    if texts is None or texts.shape[1] != size:
+        there = "the captions come without vectors" if texts is None else f"vectors of {texts.shape[1]} numbers"
+        raise InputError(f"{pairs.source}: {there}, but {run.path} was trained on vectors of {size} numbers")
 
 
 def check_training_pairs(run: Run, pairs: Pairs, data: str) -> None:
@@ -214,8 +242,10 @@ def trusted_pairs(config: Config, data: TrainingData, make_batches: Callable[...
     return Trusted(make_batches(data.dev.blind(), data.dev_tokens), rows, data.held_out)
 
 
-def inverse_document_frequency(data: TrainingData) -> torch.Tensor:
-    """How rare each word is in the training captions. (vocabulary,)"""
+def inverse_document_frequency(data: TrainingData) -> torch.Tensor | None:
+    """How rare each word is in the training captions, where these are read. (vocabulary,)"""
+    if not isinstance(data.tokens, Tokens):
+        return None
     captions = np.repeat(np.arange(len(data.tokens)), data.tokens.lengths)
     seen = np.unique(captions * len(data.vocabulary) + data.tokens.flat) % len(data.vocabulary)
     documents = np.bincount(seen, minlength=len(data.vocabulary))

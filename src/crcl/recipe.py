@@ -22,9 +22,15 @@ from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
 from crcl.train import Listener, Schedule, fit
 
-FREE_TO_CHANGE = {"data.path", "data.features", "data.ids", "data.vocab", "noise.file", "mscn.trusted"} | {
-    f"train.{key}" for key in ("device", "workers", "save_minutes")
-}
+FREE_TO_CHANGE = {
+    "data.path",
+    "data.features",
+    "data.text_features",
+    "data.ids",
+    "data.vocab",
+    "noise.file",
+    "mscn.trusted",
+} | {f"train.{key}" for key in ("device", "workers", "save_minutes")}
 """Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
 
 

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from crcl import metrics
-from crcl.data.batches import Standardize, pad
+from crcl.data.batches import Standardize
 from crcl.data.files import open_array
 from crcl.data.pairs import Pairs
-from crcl.data.vocab import Tokens, Vocabulary
+from crcl.data.texts import Texts, TextVectors
+from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
-from crcl.matchers.base import Encoded, Matcher, as_module
+from crcl.matchers.base import Encoded, Matcher, as_module, reads_vectors
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
@@ -48,15 +49,17 @@ class Scorer:
     memory: float = 4.0
     """GiB that encoded images may take; what does not fit is scored part by part."""
 
-    def tokens(self, pairs: Pairs) -> Tokens:
-        """The captions in this matcher's words."""
+    def tokens(self, pairs: Pairs) -> Texts:
+        """The captions in this matcher's words, or their vectors where it reads those."""
+        if reads_vectors(self.matcher):
+            return TextVectors(pairs)
         return self.vocabulary.encode(pairs.captions, max_words=self.max_words)
 
     def similarities(
         self,
         pairs: Pairs,
         *,
-        tokens: Tokens | None = None,
+        tokens: Texts | None = None,
         progress: Progress | None = None,
         out: np.ndarray | None = None,
     ) -> np.ndarray:
@@ -128,8 +131,8 @@ class Scorer:
             parts.append(self.matcher.encode_images(torch.from_numpy(regions).to(device), mask))
         return Encoded.join(parts)
 
-    def _encode_texts(self, tokens: Tokens, numbers: np.ndarray, device: torch.device) -> Encoded:
-        ids, real = pad(tokens, numbers)
+    def _encode_texts(self, tokens: Texts, numbers: np.ndarray, device: torch.device) -> Encoded:
+        ids, real = tokens.side_by_side(numbers)
         return self.matcher.encode_texts(torch.from_numpy(ids).to(device), torch.from_numpy(real.sum(1)).to(device))
 
 
@@ -138,7 +141,7 @@ def evaluate(
     pairs: Pairs,
     *,
     folds: int = 1,
-    tokens: Tokens | None = None,
+    tokens: Texts | None = None,
     progress: Progress | None = None,
 ) -> metrics.Retrieval:
     """Retrieval scores of one matcher, or of several by the mean of their similarities.
@@ -154,7 +157,7 @@ def evaluate_each(
     pairs: Pairs,
     *,
     folds: int = 1,
-    tokens: Tokens | None = None,
+    tokens: Texts | None = None,
     progress: Progress | None = None,
     out: np.ndarray | None = None,
 ) -> Evaluation:
@@ -190,7 +193,7 @@ def _evaluate_part(
     scorers: Sequence[Scorer],
     pairs: Pairs,
     *,
-    tokens: Tokens | None,
+    tokens: Texts | None,
     progress: Progress | None,
     out: np.ndarray | None,
 ) -> Evaluation:
@@ -211,7 +214,7 @@ def mean_similarities(
     scorers: Sequence[Scorer],
     pairs: Pairs,
     *,
-    tokens: Tokens | None = None,
+    tokens: Texts | None = None,
     progress: Progress | None = None,
     out: np.ndarray | None = None,
     each: Callable[[np.ndarray], None] | None = None,
@@ -338,4 +341,5 @@ def _fold(pairs: Pairs, fold: int, size: int) -> Pairs:
         image_ids=pairs.image_ids[images[0] : images[-1] + 1],
         truth=None,
         feature_rows=images if pairs.feature_rows is None else pairs.feature_rows[images],
+        caption_rows=members if pairs.caption_rows is None else pairs.caption_rows[members],
     )

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from crcl.data.pairs import Pairs
+from crcl.data.texts import Texts
 from crcl.data.vocab import PAD, Tokens
 from crcl.errors import InputError
 
@@ -39,7 +40,7 @@ class Batch:
     region_mask: Tensor
     """(K, R) bool."""
     tokens: Tensor
-    """(K, W) int64, padded with 0."""
+    """(K, W) int64, padded with 0; for a matcher that reads vectors (K, 1, G) float32."""
     lengths: Tensor
     """(K,) int64, the number of real tokens."""
 
@@ -102,7 +103,7 @@ class Batches:
     def __init__(
         self,
         pairs: Pairs,
-        tokens: Tokens,
+        tokens: Texts,
         *,
         vocabulary: int,
         mask_token: int,
@@ -183,9 +184,10 @@ class Batches:
         if self.standardize is not None:
             regions = self.standardize(regions)
         mask = np.ones(regions.shape[:2], dtype=bool)
-        tokens, real = pad(self.tokens, numbers)
+        tokens, real = self.tokens.side_by_side(numbers)
         if rng is not None:
-            tokens, real = self._augment_words(tokens, real, rng)
+            if isinstance(self.tokens, Tokens):  # a vector has no words to drop
+                tokens, real = self._augment_words(tokens, real, rng)
             regions, mask = self._augment_regions(regions, rng)
         return Batch(
             torch.from_numpy(np.asarray(numbers, dtype=np.int64)),
@@ -263,15 +265,6 @@ def _raising(loaded: Iterable[Batch | InputError]) -> Iterator[Batch]:
 
 def _leave_interrupts_to_the_parent(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def pad(tokens: Tokens, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Some captions' token ids side by side, `(K, W)` int64 padded with 0, and which are real `(K, W)`."""
-    starts, ends = tokens.offsets[numbers], tokens.offsets[np.asarray(numbers) + 1]
-    positions = np.arange((ends - starts).max())
-    real = positions < (ends - starts)[:, None]
-    places = np.minimum(starts[:, None] + positions, len(tokens.flat) - 1)
-    return np.where(real, tokens.flat[places], PAD).astype(np.int64), real
 
 
 def _keep_first(keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,8 @@
 
 - a folder in the field's layout: `{split}_ims.npy`, `{split}_caps.txt`, optionally `{split}_ids.txt`;
 - the same with `{split}_caps.tsv` (image id, caption; no header), as CC152K has it;
-- a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`) next to a features file with an ids file: see `crcl.data.tables`.
+- a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`) next to a features file with an ids file: see `crcl.data.tables`;
+- a folder of embeddings with `img_emb/`, `text_emb/` and `metadata/`: see `crcl.data.embeddings`.
 """
 
 import csv
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crcl.data import tables
+from crcl.data import embeddings, tables
 from crcl.data.files import SHOWN, open_features, read_ids, read_lines, refuse, refuse_duplicates, require
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, did_you_mean
@@ -24,14 +25,24 @@ _SAMPLES = 64  # repeated images that are compared in full
 
 
 def read(
-    path: str | Path, split: str = "train", *, features: str | Path | None = None, ids: str | Path | None = None
+    path: str | Path,
+    split: str = "train",
+    *,
+    features: str | Path | None = None,
+    ids: str | Path | None = None,
+    text_features: str | Path | None = None,
 ) -> Pairs:
-    """Pairs of one split of a folder or a table; `features` and `ids` say where a table's images are."""
+    """Pairs of one split of a folder or a table.
+
+    `features` and `ids` say where a table's images are, `text_features` where vectors of its captions are.
+    """
     path = Path(path)
     if path.suffix in tables.SUFFIXES and not path.is_dir():
-        return tables.read(path, split, features=features, ids=ids)
-    if features is not None or ids is not None:
+        return tables.read(path, split, features=features, ids=ids, text_features=text_features)
+    if any(given is not None for given in (features, ids, text_features)):
         raise InputError(f"{path}: features and ids are given for a table only; a folder holds its own")
+    if embeddings.is_embeddings(path):
+        return embeddings.read(path, split)
     _require_split(path, split)
     images = open_features(path / f"{split}{_IMAGES}")
     text, table, listed = (path / f"{split}{ending}" for ending in ("_caps.txt", "_caps.tsv", "_ids.txt"))
@@ -49,6 +60,8 @@ def splits(path: str | Path) -> list[str]:
     path = Path(path)
     if path.suffix in tables.SUFFIXES and not path.is_dir():
         return in_order(tables.splits(path))
+    if embeddings.is_embeddings(path):
+        return in_order(embeddings.splits(path))
     if not path.is_dir():
         kinds = ", ".join(tables.SUFFIXES)
         if path.exists():

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from crcl.data.shards import Shards
 from crcl.errors import InputError
 
 
@@ -17,7 +18,7 @@ class Pairs:
     """N captions."""
     image_index: np.ndarray
     """(N,) int64, the image shown with caption i (after noise, if any)."""
-    features: np.ndarray
+    features: np.ndarray | Shards
     """(rows, R, F) float16 or float32, usually a read-only memory map; read it through `gather`."""
     image_ids: Sequence[str]
     """M names of images."""
@@ -29,6 +30,8 @@ class Pairs:
     """(M,) int64, the stored row of image m; None where image m is row m."""
     caption_rows: np.ndarray | None = None
     """(N,) int64, the row of caption i in the table it was read from; None where it is row i."""
+    text_features: Shards | None = None
+    """(rows of the table, G), a vector for each caption, where they come with some; read it through `gather_texts`."""
 
     def __post_init__(self) -> None:
         """Refuse parts that do not belong together."""
@@ -47,6 +50,8 @@ class Pairs:
             raise InputError(f"{name}: the image index leaves the range 0 to {self.images - 1}")
         if self.truth is not None and self.truth.shape != self.image_index.shape:
             raise InputError(f"{name}: truth has shape {self.truth.shape}, the image index {self.image_index.shape}")
+        if self.text_features is not None and self.caption_rows is None and len(self.text_features) != len(self):
+            raise InputError(f"{name}: {len(self)} captions, but vectors of {len(self.text_features)}")
 
     def __len__(self) -> int:
         """N, the number of pairs."""
@@ -80,18 +85,41 @@ class Pairs:
         rows = np.asarray(images) if self.feature_rows is None else self.feature_rows[images]
         # indexing with an array copies, so nothing done to the result reaches the file
         regions = np.asarray(self.features[rows]).astype(np.float32, copy=False)
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspicious = not np.isfinite(regions.sum())  # one quick pass; the sum may also overflow by itself
-        if suspicious:
-            self._refuse_non_finite(regions, rows, np.asarray(images))
-        return regions
-
-    def _refuse_non_finite(self, regions: np.ndarray, rows: np.ndarray, images: np.ndarray) -> None:
-        bad = np.flatnonzero(~np.isfinite(regions).all(axis=(1, 2)))
+        bad = _not_finite(regions)
         if len(bad):
-            named = [f"row {rows[i]} (image '{self.image_ids[images[i]]}')" for i in bad[:10]]
-            more = f" and {len(bad) - 10} more" if len(bad) > 10 else ""
+            shown = [f"{self._place(rows[i])} (image '{self.image_ids[np.asarray(images)[i]]}')" for i in bad[:10]]
+            where = "" if isinstance(self.features, Shards) else f"{self.source or 'features'}: "
             raise InputError(
-                f"{self.source or 'features'}: NaN or infinity in {', '.join(named)}{more}; "
+                f"{where}NaN or infinity in {', '.join(shown)}{_more(bad)}; "
                 "compute these features again or leave the images out"
             )
+        return regions
+
+    def gather_texts(self, captions: np.ndarray) -> np.ndarray:
+        """A fresh float32 copy of these captions' vectors, (len(captions), G); refuses NaN and infinity."""
+        if self.text_features is None:
+            raise InputError(f"{self.source or 'pairs'}: the captions come without vectors")
+        rows = np.asarray(captions) if self.caption_rows is None else self.caption_rows[captions]
+        vectors = self.text_features[rows].astype(np.float32, copy=False)
+        bad = _not_finite(vectors)
+        if len(bad):
+            shown = ", ".join(self.text_features.place(rows[i]) for i in bad[:10])
+            raise InputError(
+                f"NaN or infinity in {shown}{_more(bad)}; compute these vectors again or leave the rows out"
+            )
+        return vectors
+
+    def _place(self, row: np.integer) -> str:
+        return self.features.place(row) if isinstance(self.features, Shards) else f"row {row}"
+
+
+def _not_finite(values: np.ndarray) -> np.ndarray:
+    """Numbers of the rows that hold NaN or infinity."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):  # one quick pass; the sum may also overflow by itself
+            return np.empty(0, dtype=np.int64)
+    return np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))
+
+
+def _more(bad: np.ndarray) -> str:
+    return f" and {len(bad) - 10} more" if len(bad) > 10 else ""

@@ -1,4 +1,8 @@
-"""A table of image names and captions (CSV, TSV, JSONL, Parquet) next to a features file with an ids file."""
+"""A table of image names and captions (CSV, TSV, JSONL, Parquet) next to a features file with an ids file.
+
+Where the captions come with vectors, a file of them has one row for each row of the table. Features without an ids file
+are then read in the same way.
+"""
 
 import csv
 import io
@@ -23,6 +27,7 @@ from crcl.data.files import (
     undecodable,
 )
 from crcl.data.pairs import Pairs
+from crcl.data.shards import Shards
 from crcl.errors import InputError, did_you_mean
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -34,10 +39,17 @@ _REQUIRED = ("image", "caption")
 _COLUMNS = (*_REQUIRED, "split")
 
 
-def read(path: Path, split: str, *, features: str | Path | None, ids: str | Path | None) -> Pairs:
+def read(
+    path: Path,
+    split: str,
+    *,
+    features: str | Path | None,
+    ids: str | Path | None,
+    text_features: str | Path | None = None,
+) -> Pairs:
     """Pairs of one split; its images are those that occur in it, in order of first appearance."""
     table = _read_table(path)
-    chosen = _rows_of(path, table, split)
+    chosen = rows_of(path, table, split)
     names, captions = (table[column].take(chosen).to_pylist() for column in _REQUIRED)
     problems = []
     for row, name, caption in zip(chosen, names, captions, strict=True):
@@ -45,12 +57,16 @@ def read(path: Path, split: str, *, features: str | Path | None, ids: str | Path
         problems += [f"{_place(path, row)}: empty {column}; each row needs an image and a caption" for column in empty]
     refuse(problems)
 
-    stored, listed = _find_features(path, features, ids)
-    images, stored_rows = open_features(stored), _read_stored_rows(listed)
-    if len(images) != len(stored_rows):
+    texts = None if text_features is None else _open_texts(path, table, Path(text_features))
+    stored, listed = _find_features(path, features, ids, by_row=texts is not None)
+    images, stored_rows = open_features(stored), _stored_rows(path, table, listed)
+    rows = len(table) if listed is None else len(stored_rows)
+    if len(images) != rows:
+        names_of = f"{path}: {rows} rows" if listed is None else f"{listed}: {rows} ids"
+        expected = "one row for each row of features, or an ids file" if listed is None else "one id on each line"
         raise InputError(
-            f"{listed}: {len(stored_rows)} ids, but {stored} has features of {len(images)} images; "
-            "expected one id on each line for each row of features"
+            f"{names_of}, but {stored} has features of {len(images)} images; "
+            f"expected {expected}{'' if listed is None else ' for each row of features'}"
         )
     left_out = _read_skipped(listed.with_name("skipped.csv")) - stored_rows.keys()
     if left_out:
@@ -76,6 +92,7 @@ def read(path: Path, split: str, *, features: str | Path | None, ids: str | Path
         source=str(stored),
         feature_rows=np.array([stored_rows[name] for name in number], dtype=np.int64),
         caption_rows=chosen,
+        text_features=texts,
     )
 
 
@@ -87,11 +104,15 @@ def image_names(path: Path) -> list[str]:
 
 def splits(path: Path) -> list[str]:
     """The values of the column `split`, or train and dev where there is none."""
-    table = _read_table(path)
+    return splits_of(_read_table(path))
+
+
+def splits_of(table: pa.Table) -> list[str]:
+    """The splits of a table that is read already."""
     return list(dict.fromkeys(_split_names(table))) if "split" in table.column_names else ["train", "dev"]
 
 
-def _rows_of(path: Path, table: pa.Table, split: str) -> np.ndarray:
+def rows_of(path: Path, table: pa.Table, split: str) -> np.ndarray:
     """Rows of the table that belong to a split."""
     if "split" in table.column_names:
         of_row = _split_names(table)
@@ -130,8 +151,18 @@ def _place(path: Path, row: int | np.integer) -> str:
     return f"{path}:row {row + 1}"
 
 
-def _find_features(path: Path, features: str | Path | None, ids: str | Path | None) -> tuple[Path, Path]:
-    """The features file and its ids file: as given, or as found next to the table."""
+def _open_texts(path: Path, table: pa.Table, stored: Path) -> Shards:
+    """The captions' vectors, one for each row of the table."""
+    texts = Shards.open([stored])
+    if len(texts) != len(table):
+        raise InputError(f"{stored}: {len(texts)} rows, but {path} has {len(table)}; row by row they belong together")
+    return texts
+
+
+def _find_features(
+    path: Path, features: str | Path | None, ids: str | Path | None, *, by_row: bool
+) -> tuple[Path, Path | None]:
+    """The features file and its ids file: as given, or as found next to the table; no ids where rows may do."""
     folder = path.parent
     default = folder / "features.npy", folder / f"{path.stem}_ims.npy"
     stored = Path(features) if features is not None else _first(*default)
@@ -139,6 +170,8 @@ def _find_features(path: Path, features: str | Path | None, ids: str | Path | No
     named = stored.with_name(stored.name.removesuffix(".npy").removesuffix("_ims") + "_ids.txt")
     own = [named, stored.with_name("ids.txt")]
     listed = Path(ids) if ids is not None else _first(*(own if stored.name.endswith("_ims.npy") else own[::-1]))
+    if by_row and ids is None and not listed.is_file():
+        return stored, None
     return stored, require(listed, purpose=f"the image of each row of {stored.name}, one on each line")
 
 
@@ -147,10 +180,13 @@ def _first(*paths: Path) -> Path:
     return next((path for path in paths if path.is_file()), paths[0])
 
 
-def _read_stored_rows(path: Path) -> dict[str, int]:
-    """Row of features by image id."""
-    names = read_ids(path)
-    refuse_duplicates(path, names)
+def _stored_rows(path: Path, table: pa.Table, listed: Path | None) -> dict[str, int]:
+    """Row of features by image id; without an ids file it is the row of the table that names the image first."""
+    if listed is None:
+        names = table["image"].to_pylist()
+        return {name: row for row, name in zip(range(len(names) - 1, -1, -1), reversed(names), strict=True)}
+    names = read_ids(listed)
+    refuse_duplicates(listed, names)
     return {name: row for row, name in enumerate(names)}
 
 
@@ -180,10 +216,16 @@ def _read_table(path: Path) -> pa.Table:
     if not len(table):
         raise InputError(f"{path}: no rows, expected one image and caption in each")
     columns = {name: pc.utf8_trim_whitespace(pc.fill_null(table[name], "")) for name in table.column_names}
-    if "split" in columns:
-        unnamed = np.flatnonzero(columns["split"].to_numpy() == "")
+    trimmed = pa.table(columns)
+    refuse_unnamed_splits(path, trimmed)
+    return trimmed
+
+
+def refuse_unnamed_splits(path: Path, table: pa.Table) -> None:
+    """Where there is a column `split`, each row must be in one."""
+    if "split" in table.column_names:
+        unnamed = np.flatnonzero(table["split"].to_numpy() == "")
         refuse([f"{_place(path, row)}: empty split; name one in each row or leave the column out" for row in unnamed])
-    return pa.table(columns)
 
 
 def _used(path: Path, there: list[str]) -> list[str]:

@@ -59,6 +59,14 @@ class Tokens:
         caption = range(len(self))[caption]
         return self.flat[self.offsets[caption] : self.offsets[caption + 1]]
 
+    def side_by_side(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Some captions' token ids, `(K, W)` int64 padded with 0, and which are real `(K, W)`."""
+        starts, ends = self.offsets[numbers], self.offsets[np.asarray(numbers) + 1]
+        positions = np.arange((ends - starts).max())
+        real = positions < (ends - starts)[:, None]
+        places = np.minimum(starts[:, None] + positions, len(self.flat) - 1)
+        return np.where(real, self.flat[places], PAD).astype(np.int64), real
+
     @property
     def lengths(self) -> np.ndarray:
         """(N,) int64."""

@@ -49,13 +49,16 @@ class Encoded:
 
 
 class Matcher(Protocol):
-    """A network that turns images and texts into similarities. Also an `nn.Module`."""
+    """A network that turns images and texts into similarities. Also an `nn.Module`.
+
+    One that has `reads_vectors = True` is given the vectors that come with captions instead of their words.
+    """
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
         """Regions `(B, R, F)`, real ones first, and which are real `(B, R)`."""
 
     def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        """Token ids `(B, W)`, padded with 0, and how many are real `(B,)`."""
+        """Token ids `(B, W)`, padded with 0, or vectors `(B, 1, G)`; and how many are real `(B,)`."""
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         """`(images, texts)`"""
@@ -68,6 +71,11 @@ def raw_scores(matcher: Matcher, images: Encoded, texts: Encoded) -> Tensor:
     """
     scores: Callable[[Encoded, Encoded], Tensor] = getattr(matcher, "scores", matcher.similarity)
     return scores(images, texts)
+
+
+def reads_vectors(matcher: object) -> bool:
+    """Whether a matcher, or a class of matchers, reads captions as vectors; most read words."""
+    return bool(getattr(matcher, "reads_vectors", False))
 
 
 def as_module(matcher: Matcher) -> nn.Module:

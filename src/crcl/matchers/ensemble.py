@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from crcl.matchers.base import Encoded, Matcher
+from crcl.matchers.base import Encoded, Matcher, reads_vectors
 
 
 class Ensemble(nn.Module):
@@ -17,6 +17,7 @@ class Ensemble(nn.Module):
         if not members:
             raise ValueError("an ensemble needs at least one matcher")
         self.members = nn.ModuleList(members)
+        self.reads_vectors = reads_vectors(members[0])
 
     @property
     def matchers(self) -> list[Matcher]:
