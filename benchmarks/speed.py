@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--matchers", nargs="+", default=["vse", "saf", "sgr"], choices=["vse", "saf", "sgr"])
     parser.add_argument("--images", type=int, default=1000, help="evaluated by vse")
-    parser.add_argument("--local-images", type=int, default=100, help="evaluated by saf and sgr")
+    parser.add_argument("--local-images", type=int, default=250, help="evaluated by saf and sgr")
     parser.add_argument("--steps", type=int, default=6, help="of training vse; saf and sgr take a third")
     parser.add_argument("--rounds", type=int, default=2, help="of evaluation")
     parser.add_argument("--growth", action="store_true", help="also how evaluation of saf and sgr grows, at D 256")

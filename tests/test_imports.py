@@ -14,10 +14,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     (
         *("adopt", "demo", "info", "export", "progress", "recipe", "inputs", "assembly", "train", "audit", "plots"),
-        "extract",
+        *("extract", "suggest"),
     ),
     ("methods", "score", "checkpoint", "published"),
-    ("matchers", "ledger", "losses", "division", "metrics", "theory", "features", "vision"),
+    ("matchers", "ledger", "losses", "division", "decoys", "metrics", "theory", "features", "vision"),
     ("data", "config"),
     ("errors",),
 )

@@ -4,11 +4,12 @@
     vocab.json            the words, in the field's layout
     noise.npy             the injected mismatches, in the field's layout (where noise was injected)
     trusted.npy           rows of training pairs known to match (where a file of them was given)
+    decoys.npy            caption and image of each known mismatch that is trained on beside the pairs (where asked for)
     standardize.npz       the features' mean and deviation (where asked for)
     start.safetensors     the weights that each piece begins from (where a training starts from another run)
     start.npz             the beliefs that it begins with (where that run had some about the same pairs)
     matcher.safetensors   the best matcher of the newest piece, by dev rSum
-    ledger.npz            the belief in each pair, as the last epoch used it
+    ledger.npz            the belief in each pair, and in each decoy, as the last epoch used it
     training.pt           the last state: everything needed to go on (tensors and plain values, nothing pickled)
     metrics.jsonl         one line per epoch, the same for the same seed
     timing.jsonl          seconds per epoch, which are never the same
@@ -81,6 +82,7 @@ class Run:
         vocabulary: Vocabulary,
         noise: np.ndarray | None = None,
         trusted: np.ndarray | None = None,
+        decoys: np.ndarray | None = None,
         standardize: Standardize | None = None,
         start: Learnt | None = None,
         learnt: Learnt | None = None,
@@ -101,6 +103,8 @@ class Run:
                 write_array(fresh / "noise.npy", noise)
             if trusted is not None:
                 write_array(fresh / "trusted.npy", trusted)
+            if decoys is not None:
+                write_array(fresh / "decoys.npy", decoys)
             if standardize is not None:
                 write_arrays(
                     fresh / "standardize.npz", mean=standardize.mean, deviation=np.array(standardize.deviation)
@@ -109,7 +113,7 @@ class Run:
                 if state is not None:
                     write_weights(fresh / weights, state.weights)
                 if state is not None and state.beliefs is not None:
-                    write_arrays(fresh / beliefs, correspondence=state.beliefs)
+                    _write_beliefs(fresh / beliefs, state.beliefs, sizes["pairs"])
             files = sorted(file.name for file in fresh.iterdir())
             about = {"format": FORMAT, "files": files, "sizes": sizes, "fingerprint": fingerprint}
             write_json(fresh / "config.json", about | ({"imported": imported} if imported else {}) | {"config": config})
@@ -187,6 +191,17 @@ class Run:
             raise InputError(f"{path}: damaged (not rows of {self.sizes['pairs']} pairs); train again with --overwrite")
         return rows
 
+    def decoys(self) -> np.ndarray | None:
+        """Caption and image of each decoy, (decoys, 2)."""
+        path = self.path / "decoys.npy"
+        if not path.is_file():
+            return None
+        drawn = _read_npy(path)
+        ends = (self.sizes["pairs"], self.sizes["images"])
+        if drawn.dtype != np.int64 or drawn.shape[1:] != (2,) or not ((drawn >= 0) & (drawn < ends)).all():
+            raise InputError(f"{path}: damaged (not captions and images of the run's); train again with --overwrite")
+        return drawn
+
     def standardize(self) -> Standardize | None:
         path = self.path / "standardize.npz"
         if not path.is_file():
@@ -208,12 +223,23 @@ class Run:
         weights, beliefs = (self.path / name for name in START)
         if not weights.is_file():
             return None
-        return Learnt(_read_weights(weights), self._read_beliefs(beliefs) if beliefs.is_file() else None)
+        if not beliefs.is_file():
+            return Learnt(_read_weights(weights))
+        return Learnt(_read_weights(weights), np.concatenate(self._read_beliefs(beliefs)))
 
     def save_ledger(self, correspondence: np.ndarray) -> None:
-        write_arrays(self.path / LEARNT[1], correspondence=correspondence)
+        """Beliefs in the pairs, then in the decoys."""
+        _write_beliefs(self.path / LEARNT[1], correspondence, self.sizes["pairs"])
 
     def load_ledger(self) -> np.ndarray:
+        """The belief in each pair, (pairs,); none of a decoy."""
+        return self._load_beliefs()[0]
+
+    def load_decoy_ledger(self) -> np.ndarray:
+        """The belief in each decoy, (decoys,); empty where there are none."""
+        return self._load_beliefs()[1]
+
+    def _load_beliefs(self) -> tuple[np.ndarray, np.ndarray]:
         if not self.has_beliefs:
             raise InputError(
                 f"{self.path}: imported without beliefs; `crcl train DATA -o NEW --start {self.path}` comes to some"
@@ -225,11 +251,18 @@ class Run:
         """Whether the run believes anything of its pairs, or is to; a run may be imported without beliefs."""
         return not self.imported or (self.path / LEARNT[1]).is_file()
 
-    def _read_beliefs(self, path: Path) -> np.ndarray:
-        beliefs = _read_npz(path, "correspondence")["correspondence"]
-        if beliefs.dtype != np.float32 or beliefs.shape != (self.sizes["pairs"],) or not np.isfinite(beliefs).all():
-            raise InputError(f"{path}: damaged (not a belief for each of {self.sizes['pairs']} pairs)")
-        return beliefs
+    def _read_beliefs(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
+        decoys = self.decoys()
+        names = ("correspondence",) if decoys is None else ("correspondence", "decoys")
+        found = _read_npz(path, *names)
+        beliefs, of_decoys = found["correspondence"], found.get("decoys", np.empty(0, dtype=np.float32))
+        for what, count, read in (
+            ("pairs", self.sizes["pairs"], beliefs),
+            ("decoys", 0 if decoys is None else len(decoys), of_decoys),
+        ):
+            if read.dtype != np.float32 or read.shape != (count,) or not np.isfinite(read).all():
+                raise InputError(f"{path}: damaged (not a belief for each of {count} {what})")
+        return beliefs, of_decoys
 
     def save_state(self, state: dict[str, Any]) -> None:
         buffer = io.BytesIO()
@@ -381,6 +414,14 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         return safetensors.torch.load_file(path)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
+
+
+def _write_beliefs(path: Path, beliefs: np.ndarray, pairs: int) -> None:
+    """Beliefs in the pairs and, where there are more, in the decoys behind them."""
+    if len(beliefs) > pairs:
+        write_arrays(path, correspondence=beliefs[:pairs], decoys=beliefs[pairs:])
+    else:
+        write_arrays(path, correspondence=beliefs)
 
 
 def _read_npz(path: Path, *names: str) -> dict[str, np.ndarray]:

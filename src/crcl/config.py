@@ -70,6 +70,8 @@ class DataConfig(Section):
     """Longer captions are cut to so many words."""
     standardize: bool = False
     """Centre the features by the train mean per channel and divide them by one global deviation."""
+    decoys: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Known mismatches to train on beside the pairs, as a share of these: an audit then says how sure it is."""
 
 
 class NoiseConfig(Section):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from crcl import decoys
 from crcl.assembly import FIXED_REGIONS
 from crcl.checkpoint import Run
 from crcl.config import Config
@@ -40,6 +41,8 @@ class TrainingData:
     standardize: Standardize | None
     trusted: np.ndarray | None
     """Rows of the training pairs that are known to match, where the user names some."""
+    decoys: np.ndarray | None
+    """(decoys, 2), caption and image of each known mismatch at the end of `train`, behind the pairs."""
 
     @property
     def fingerprint(self) -> str:
@@ -59,7 +62,7 @@ class TrainingData:
         _, regions, features = self.train.features.shape
         texts = self.train.text_features
         return {
-            "pairs": len(self.train),
+            "pairs": len(self.clean),
             "images": self.train.images,
             "regions": regions,
             "features": features,
@@ -87,9 +90,10 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
     if run is not None:
         check_training_pairs(run, clean, config.data.path)
         index, vocabulary, standardize = run.noise(), run.vocabulary(), run.standardize()
-        trusted = run.trusted()
+        trusted, drawn = run.trusted(), run.decoys()
     else:
         index, trusted = _noise_index(config, clean), _trusted_rows(config, clean)
+        drawn = _decoys(config, _with_noise(clean, index))
         if start is not None:
             check_features(start, clean)
             vocabulary = start.vocabulary()
@@ -104,6 +108,8 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
         else:
             standardize = Standardize.measure(clean) if config.data.standardize else None
     train = _with_noise(clean, index)
+    if drawn is not None:
+        train = decoys.add(train, drawn)
     data = TrainingData(
         train,
         clean,
@@ -114,6 +120,7 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
         index,
         standardize,
         trusted,
+        drawn,
     )
     if config.method == "mscn":
         _check_meta_data(config, data)
@@ -153,6 +160,14 @@ def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
             pairs.image_index, config.noise.rate, config.noise.seed, level=config.noise.level, images=pairs.images
         )
     return None
+
+
+def _decoys(config: Config, pairs: Pairs) -> np.ndarray | None:
+    if not config.data.decoys:
+        return None
+    if pairs.images < 2:
+        raise InputError(f"{config.data.path}: all training pairs show one image; decoys need wrong images too")
+    return decoys.draw(pairs, config.data.decoys, config.train.seed)
 
 
 def _trusted_rows(config: Config, pairs: Pairs) -> np.ndarray | None:

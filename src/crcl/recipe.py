@@ -115,6 +115,7 @@ def train(
             vocabulary=data.vocabulary,
             noise=data.noise,
             trusted=data.trusted,
+            decoys=data.decoys,
             standardize=data.standardize,
             start=start,
             overwrite=overwrite,
@@ -161,15 +162,22 @@ def _first_beliefs(config: Config, start: Run, data: TrainingData, say: Callable
     if not start.has_beliefs:
         say(f"{start.path} holds no beliefs: all pairs are believed in at first")
         return None
+    if not np.array_equal(_none_as_empty(start.decoys()), _none_as_empty(data.decoys)):
+        say(f"{start.path} had other decoys or none, which must begin as the pairs do: all are believed in at first")
+        return None
     same = start.fingerprint == data.fingerprint
     judged = _with_noise(data.clean, start.noise()) if same else None
-    if judged is None or (judged.image_index != data.train.image_index).any():
+    if judged is None or (judged.image_index != data.train.image_index[: len(judged)]).any():
         say(
             f"the beliefs of {start.path} are about other pairs{', with other mismatches' if same else ''}: "
             "all pairs are believed in at first"
         )
         return None
-    return start.load_ledger()
+    return np.concatenate([start.load_ledger(), start.load_decoy_ledger()])
+
+
+def _none_as_empty(decoys: np.ndarray | None) -> np.ndarray:
+    return np.empty((0, 2), dtype=np.int64) if decoys is None else decoys
 
 
 def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Listener]) -> None:
@@ -185,6 +193,7 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
         schedule(config),
         validate=validate,
         seed=config.train.seed,
+        decoys=0 if data.decoys is None else len(data.decoys),
         run=run,
         save_minutes=config.train.save_minutes,
         listeners=listeners,

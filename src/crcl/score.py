@@ -70,37 +70,59 @@ class Scorer:
         """
         tokens = self.tokens(pairs) if tokens is None else tokens
         sims = np.empty((pairs.images, len(pairs)), dtype=np.float32) if out is None else out
-        total, scored = pairs.images + len(pairs), 0
+
+        def keep(rows: slice, columns: np.ndarray, block: Tensor) -> None:
+            sims[rows, columns] = block.cpu().numpy()
+
+        self.score(pairs, tokens, np.arange(pairs.images), np.arange(len(pairs)), keep, progress=progress)
+        return sims
+
+    def score(
+        self,
+        pairs: Pairs,
+        tokens: Texts,
+        images: np.ndarray,
+        captions: np.ndarray,
+        see: Callable[[slice, np.ndarray, Tensor], None],
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Each of some images with each of some captions, both given by number, block by block.
+
+        `see` gets the places of a block in both, and the block. Progress counts images that are encoded and captions
+        that are scored.
+        """
+        total, scored, all_of = len(images) + len(captions), 0, len(images) * len(captions)
         with scoring(self.matcher) as device:
-            order = _by_length(tokens.lengths, max(_AT_HAND // pairs.images, 1024))
-            for rows, images in self._image_chunks(pairs, device, progress, total):
-                for start in range(0, len(pairs), self.batch_size):
+            order = _by_length(tokens.lengths[captions], max(_AT_HAND // max(len(images), 1), 1024))
+            for rows, encoded in self._image_chunks(pairs, images, device, progress, total):
+                for start in range(0, len(captions), self.batch_size):
                     columns = order[start : start + self.batch_size]
-                    block = self.matcher.similarity(images, self._encode_texts(tokens, columns, device)).float()
+                    texts = self._encode_texts(tokens, captions[columns], device)
+                    block = self.matcher.similarity(encoded, texts).float()
                     if not block.isfinite().all():
                         raise TrainingError(
                             f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown "
                             "beyond all bounds; a smaller learning rate (train.lr) usually helps"
                         )
-                    sims[rows, columns] = block.cpu().numpy()
+                    see(rows, columns, block)
                     scored += block.numel()
                     if progress is not None:
-                        progress(rows.stop + len(pairs) * scored // sims.size, total)
-        return sims
+                        progress(rows.stop + len(captions) * scored // all_of, total)
 
     def _image_chunks(
-        self, pairs: Pairs, device: torch.device, progress: Progress | None, total: int
+        self, pairs: Pairs, images: np.ndarray, device: torch.device, progress: Progress | None, total: int
     ) -> Iterator[tuple[slice, Encoded]]:
         """The encoded images, as many at a time as memory holds: mostly all. Texts are encoded again for each chunk."""
         parts: list[Encoded] = []
         first = 0
-        for start in range(0, pairs.images, self.batch_size):
-            end = min(start + self.batch_size, pairs.images)
-            parts.append(self._encode_images(pairs, np.arange(start, end), device))
+        for start in range(0, len(images), self.batch_size):
+            end = min(start + self.batch_size, len(images))
+            parts.append(self._encode_images(pairs, images[start:end], device))
             if progress is not None and first == 0:
                 progress(end, total)
             held = sum(part.nbytes for part in parts) + parts[-1].nbytes
-            if end == pairs.images or 2 * held > self.memory * 2**30:  # joining them takes as much again
+            if end == len(images) or 2 * held > self.memory * 2**30:  # joining them takes as much again
                 yield slice(first, end), Encoded.join(parts)
                 parts, first = [], end
 
@@ -173,7 +195,7 @@ def evaluate_each(
     for fold in range(folds):
         part = pairs if folds == 1 else _fold(pairs, fold, pairs.images // folds)
         known = tokens if folds == 1 else None
-        parts.append(_evaluate_part(scorers, part, tokens=known, progress=_part(progress, done, total), out=out))
+        parts.append(_evaluate_part(scorers, part, tokens=known, progress=part_of(progress, done, total), out=out))
         done += len(scorers) * (part.images + len(part))
     members = zip(*(part.members for part in parts), strict=True)
     return Evaluation(
@@ -223,7 +245,7 @@ def mean_similarities(
     work = pairs.images + len(pairs)
     mean = spare = None
     for number, scorer in enumerate(scorers):
-        part = _part(progress, number * work, len(scorers) * work)
+        part = part_of(progress, number * work, len(scorers) * work)
         if mean is None:
             mean = sims = scorer.similarities(pairs, tokens=tokens, progress=part, out=out)
         else:
@@ -316,7 +338,7 @@ def device_of(module: nn.Module) -> torch.device:
     return torch.device("cpu") if parameter is None else parameter.device
 
 
-def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
+def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
     """Progress of a part of the work: so much was done before, out of so much in all."""
     return None if progress is None else lambda done, _: progress(before + done, total)
 

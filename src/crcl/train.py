@@ -89,6 +89,7 @@ def fit(
     *,
     validate: Callable[[Matcher], Retrieval],
     seed: int = 0,
+    decoys: int = 0,
     run: Run | None = None,
     save_minutes: float = 10.0,
     listeners: Sequence[Listener] = (),
@@ -97,7 +98,7 @@ def fit(
 
     With a run folder the state is saved after each epoch, every `save_minutes` and on Ctrl-C, and an earlier state
     found there is gone on from, to the same end bit for bit. The matcher that scores best on dev in the last piece is
-    the one that the run keeps.
+    the one that the run keeps. The last so many pairs are `decoys`, of which the metrics tell nothing.
     """
     progress = _restore(method, run, schedule)
     with _deferred_interrupts() as interrupted, _ending(listeners):
@@ -107,7 +108,7 @@ def fit(
                 method.begin_piece(progress.piece)
                 progress.best_rsum, progress.best_epoch = -1.0, -1
             _train_epoch(method, batches, schedule, progress, run, save_minutes, listeners, interrupted)
-            _finish_epoch(method, schedule, progress, validate(method.matcher), run, listeners)
+            _finish_epoch(method, schedule, progress, validate(method.matcher), decoys, run, listeners)
     return progress.records
 
 
@@ -148,13 +149,15 @@ def _finish_epoch(
     schedule: Schedule,
     progress: _Progress,
     scores: Retrieval,
+    decoys: int,
     run: Run | None,
     listeners: Sequence[Listener],
 ) -> None:
     best = scores.rsum > progress.best_rsum
     if best:
         progress.best_rsum, progress.best_epoch = scores.rsum, progress.epoch
-    beliefs = method.correspondence
+    every = method.correspondence
+    beliefs = every[: len(every) - decoys]
     record = {
         "piece": progress.piece,
         "epoch": progress.epoch,
@@ -175,7 +178,7 @@ def _finish_epoch(
         run.append("metrics.jsonl", record)
         if best:
             run.save_matcher(as_module(method.matcher).state_dict())
-        run.save_ledger(beliefs)
+        run.save_ledger(every)
         _save(method, progress, run)
     for listener in listeners:
         listener.measured(record)

@@ -1,0 +1,95 @@
+"""Decoys: known mismatches that are trained on, left out of what is written, and tell how sure an audit is."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import small_config, write_folder
+
+from crcl import decoys, recipe
+from crcl.checkpoint import Run
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError
+from crcl.inputs import read_data
+
+Tiny = Callable[..., Pairs]
+
+
+def test_a_decoy_is_a_caption_with_an_image_that_it_is_not_shown_with(tiny: Tiny) -> None:
+    pairs = tiny(images=7, captions=5)
+    drawn = decoys.draw(pairs, 0.4, seed=3)
+    assert drawn.shape == (14, 2)
+    assert len(np.unique(drawn[:, 0])) == 14
+    assert (pairs.image_index[drawn[:, 0]] != drawn[:, 1]).all()
+    assert set(drawn[:, 1]) <= set(range(7))
+    assert (decoys.draw(pairs, 0.4, seed=3) == drawn).all()
+    assert (decoys.draw(pairs, 0.4, seed=4) != drawn).any()
+
+
+def test_every_other_image_can_be_drawn(tiny: Tiny) -> None:
+    pairs = tiny(images=4, captions=500)
+    drawn = decoys.draw(pairs, 1.0, seed=0)
+    counts = np.zeros((4, 4), dtype=int)
+    np.add.at(counts, (pairs.image_index[drawn[:, 0]], drawn[:, 1]), 1)
+    assert (np.diag(counts) == 0).all()
+    assert (counts[~np.eye(4, dtype=bool)] > 120).all()  # 167 expected
+
+
+def test_decoys_stand_behind_the_pairs(tiny: Tiny) -> None:
+    pairs = replace(tiny(images=5, captions=2), truth=np.ones(10, dtype=bool))
+    both = decoys.add(pairs, np.array([[3, 4], [0, 1]]))
+    assert list(both.captions) == [*pairs.captions, pairs.captions[3], pairs.captions[0]]
+    assert both.image_index.tolist() == [*pairs.image_index.tolist(), 4, 1]
+    assert both.caption_rows is not None
+    assert both.caption_rows[-2:].tolist() == [3, 0]
+    assert both.truth is not None
+    assert both.truth.tolist() == [True] * 10 + [False] * 2
+
+
+def test_a_training_believes_in_decoys_as_in_pairs_and_writes_of_pairs_only(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    config = small_config(data, "data.decoys=0.25")
+    run = recipe.train(config, tmp_path / "run")
+    assert run.sizes["pairs"] == 48
+    assert run.load_ledger().shape == (48,)
+    beliefs = run.load_decoy_ledger()
+    assert beliefs.shape == (12,)
+    assert ((beliefs > 0) & (beliefs < 1)).all()
+    assert sum(run.metrics()[-1]["beliefs"]) == 48
+    again = read_data(config, Run.open(tmp_path / "run"))
+    assert len(again.train) == 60
+    assert again.decoys is not None
+    assert (again.train.image_index[48:] == again.decoys[:, 1]).all()
+
+
+def test_without_decoys_nothing_is_different(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    run = recipe.train(small_config(data), tmp_path / "run")
+    assert run.decoys() is None
+    assert len(run.load_decoy_ledger()) == 0
+
+
+def test_a_training_goes_on_from_a_run_with_the_same_decoys_only(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    first = recipe.train(small_config(data, "data.decoys=0.25"), tmp_path / "first")
+    said: list[str] = []
+    start = {"train.start": str(tmp_path / "first")}
+    second = recipe.train(small_config(data, "data.decoys=0.25", **start), tmp_path / "second", say=said.append)
+    begun = second.load_start()
+    assert begun is not None
+    assert begun.beliefs is not None
+    np.testing.assert_array_equal(begun.beliefs, np.concatenate([first.load_ledger(), first.load_decoy_ledger()]))
+    assert not said
+    third = recipe.train(small_config(data, **start), tmp_path / "third", say=said.append)
+    begun = third.load_start()
+    assert begun is not None
+    assert begun.beliefs is None
+    assert "decoys" in said[0]
+
+
+def test_decoys_need_a_second_image(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data", train=1, captions=2)
+    with pytest.raises(InputError, match="one image"):
+        recipe.train(small_config(data, "data.decoys=0.5", "noise.rate=0"), tmp_path / "run")
