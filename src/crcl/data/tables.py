@@ -68,11 +68,12 @@ def read(
             f"{names_of}, but {stored} has features of {len(images)} images; "
             f"expected {expected}{'' if listed is None else ' for each row of features'}"
         )
-    left_out = _read_skipped(listed.with_name("skipped.csv")) - stored_rows.keys()
+    skipped = None if listed is None else listed.with_name("skipped.csv")
+    left_out = set() if skipped is None else _read_skipped(skipped) - stored_rows.keys()
     if left_out:
         kept = [place for place, name in enumerate(names) if name not in left_out]
         if not kept:
-            raise InputError(f"{path}: every image of split '{split}' is in {listed.with_name('skipped.csv')}")
+            raise InputError(f"{path}: every image of split '{split}' is in {skipped}")
         chosen, names, captions = chosen[kept], [names[i] for i in kept], [captions[i] for i in kept]
     missing = [(row, name) for row, name in zip(chosen, names, strict=True) if name not in stored_rows]
     searched = list(stored_rows) if len(stored_rows) <= _SEARCHED else []
