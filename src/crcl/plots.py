@@ -138,7 +138,8 @@ def precision_recall(
     axes.set_xlabel("threshold: pairs believed in by less are flagged")
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
     axes.set_axisbelow(True)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, borderaxespad=0.4, borderpad=0)
+    columns = 3 if true_precision is None else 2
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, borderaxespad=0.4, borderpad=0)
     return figure
 
 
@@ -285,7 +286,9 @@ def _beliefs(
         count, _ = np.histogram(group, edges)
         counts.append(count)
         label = f"{name} ({len(group):,})"
-        axes.stairs(count, edges, fill=True, facecolor=colour, alpha=0.35, hatch=hatch, edgecolor=colour, label=label)
+        axes.stairs(count, edges, fill=True, facecolor=colour, alpha=0.35, label=None if hatch else label)
+        if hatch:  # on its own: within one shape SVG makes lines and area equally transparent, and the lines vanish
+            axes.stairs(count, edges, fill=True, facecolor="none", hatch=hatch, edgecolor=colour, label=label)
         axes.stairs(count, edges, color=colour, linewidth=1.2)
     if decoys is not None:
         count = weight * np.histogram(np.clip(decoys, 0, 1), edges)[0]
@@ -300,7 +303,8 @@ def _beliefs(
     heading = _plain(title) + ("" if auroc is None else f"  ·  AUROC {auroc:.3f}")
     axes.set_title(heading, parse_math=False, pad=26)
     # between the title and the bars, which may be high anywhere
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, borderaxespad=0.4, borderpad=0)
+    columns = 3 if truth is None or decoys is None else 2
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, borderaxespad=0.4, borderpad=0)
 
 
 def _mark_threshold(axes: Axes, threshold: float) -> None:
