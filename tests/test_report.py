@@ -373,8 +373,14 @@ def test_a_folder_with_anything_else_in_it_is_refused(tmp_path: Path, name: str)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_a_page_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "index.html").mkdir()
+    with pytest.raises(InputError, match=r"not a report, it holds index\.html"):
+        report.write_report(tmp_path, made_audit(np.array([0.01])), title="audit")
+
+
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "report"):
-        with pytest.raises(InputError, match=r"expected a folder|cannot be made"):
+        with pytest.raises(InputError, match=r"expected a folder|cannot be written"):
             report.write_report(folder, made_audit(np.array([0.01])), title="audit")

@@ -349,7 +349,6 @@ def clean(
     _warn_if_unfinished(opened, stored)
     beliefs = opened.load_ledger()
     pairs = inputs.audited_pairs(opened, stored)
-    _refuse_input(output, pairs.source)
     done = cleaning.clean(table, output, pairs, beliefs, threshold=threshold, mark=mark, overwrite=overwrite)
     left = f" at threshold {threshold:g}" if not mark else f": all have a column '{cleaning.COLUMN}' now"
     out.print(f"{done.removed:,} rows removed, {done.kept:,} kept{left}", soft_wrap=True)

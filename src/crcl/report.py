@@ -21,6 +21,7 @@ from markupsafe import Markup
 from crcl import plots
 from crcl.audit import LOW_BELIEF, Audit
 from crcl.checkpoint import locked, write_bytes
+from crcl.data.files import read_bytes
 from crcl.decoys import Estimate
 from crcl.errors import InputError
 from crcl.gallery import Gallery, blank_card, plain_caption
@@ -75,18 +76,20 @@ def write_report(
     """
     folder = Path(folder)
     refuse_foreign(folder)
+    path = folder / "index.html"
     try:
         (folder / "thumbs").mkdir(parents=True, exist_ok=True)
+        with locked(folder, busy="another process is writing a report here"):
+            thumbnails = None if find_image is None else Thumbnails(folder / "thumbs", find_image)
+            gallery = Gallery(audit, suggestions, _shown_rows(audit, most))
+            gallery.add_pictures(thumbnails, progress)
+            page = _page(audit, estimate, gallery, thumbnails, title=title, about=about)
+            write_bytes(path, page, advice="make room and write the report again")
+            (thumbnails or Thumbnails(folder / "thumbs", lambda name: None)).forget_others()
     except OSError as error:
-        raise InputError(f"{error.filename}: cannot be made ({error.strerror}); give another folder") from error
-    with locked(folder, busy="another process is writing a report here"):
-        thumbnails = None if find_image is None else Thumbnails(folder / "thumbs", find_image)
-        gallery = Gallery(audit, suggestions, _shown_rows(audit, most))
-        gallery.add_pictures(thumbnails, progress)
-        page = _page(audit, estimate, gallery, thumbnails, title=title, about=about)
-        path = folder / "index.html"
-        write_bytes(path, page, advice="make room and write the report again")
-        (thumbnails or Thumbnails(folder / "thumbs", lambda name: None)).forget_others()
+        raise InputError(
+            f"{error.filename or folder}: cannot be written ({error.strerror or error}); give another folder"
+        ) from error
     return path
 
 
@@ -96,10 +99,10 @@ def refuse_foreign(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise InputError(f"{folder}: a file, expected a folder for the report")
-    page, others = folder / "index.html", sorted({path.name for path in folder.iterdir()} - _OURS)
-    if page.exists():
-        with page.open("rb") as file:
-            others += [] if file.read(len(_HEAD)) == _HEAD else [page.name]
+    others = sorted({path.name for path in folder.iterdir()} - _OURS)
+    page = folder / "index.html"
+    if page.exists() and not (page.is_file() and read_bytes(page).startswith(_HEAD)):
+        others.append(page.name)
     if others:
         raise InputError(f"{folder}: not a report, it holds {', '.join(others[:5])}; give a new or an empty folder")
 
