@@ -15,6 +15,7 @@ from rich.table import Table
 from crcl import __version__, assembly, config, inputs, recipe
 from crcl import adopt as adopting
 from crcl import audit as auditing
+from crcl import clean as cleaning
 from crcl import demo as demonstration
 from crcl import export as exporting
 from crcl import info as describing
@@ -317,6 +318,43 @@ def audit(
         known = {name: value for name, value in asdict(scores).items() if found.believes or name in ORDER_SCORES}
         numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items())
         out.print(f"against the injected noise: {numbers}", soft_wrap=True)
+    out.print(f"written to {output}", soft_wrap=True)
+
+
+@app.command()
+def clean(
+    run: Annotated[Path, typer.Argument(help="Run folder, trained on a table.")],
+    output: Annotated[Path, typer.Option("-o", "--out", help="Table to write, in the format of the run's table.")],
+    threshold: Annotated[float, typer.Option(help="Pairs believed in by less are left out.")] = auditing.THRESHOLD,
+    mark: Annotated[
+        bool, typer.Option("--mark", help="Keep all rows, with a column 'correspondence' added instead.")
+    ] = False,
+    data: Annotated[Path | None, typer.Option(help="Where the table is now, if it has moved.")] = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    ids: Ids = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+) -> None:
+    """Write the run's table again without the suspects; all columns, values and the order stay as they are.
+
+    Example: `crcl clean runs/first -o cleaned.csv`
+
+    Rows that were not trained on (held out, or without a usable image) are not judged, and stay. The table itself is
+    never touched.
+    """
+    opened = Run.open(run)
+    stored = _located(recipe.stored_config(opened), data, features, ids, text_features)
+    table = Path(stored.data.path)
+    cleaning.refuse_output(table, output, overwrite=overwrite)
+    _warn_if_unfinished(opened, stored)
+    beliefs = opened.load_ledger()
+    pairs = inputs.audited_pairs(opened, stored)
+    done = cleaning.clean(table, output, pairs, beliefs, threshold=threshold, mark=mark, overwrite=overwrite)
+    left = f" at threshold {threshold:g}" if not mark else f": all have a column '{cleaning.COLUMN}' now"
+    out.print(f"{done.removed:,} rows removed, {done.kept:,} kept{left}", soft_wrap=True)
+    if done.unjudged:
+        what = "their belief is left empty" if mark else "they are kept"
+        out.print(f"{done.unjudged:,} rows were not judged (held out, or without a usable image); {what}")
     out.print(f"written to {output}", soft_wrap=True)
 
 

@@ -1,5 +1,7 @@
 """Every figure, as a function of plain arrays that returns a matplotlib Figure."""
 
+import io
+import re
 import textwrap
 import warnings
 from collections.abc import Sequence
@@ -65,6 +67,20 @@ def save(figure: Figure, path: str | Path) -> None:
             partial.unlink(missing_ok=True)
 
 
+def svg(figure: Figure, name: str) -> str:
+    """The figure as an SVG element to put into a page; the same figure gives the same text.
+
+    Words stay words. `name` is put before all ids, so that several figures can be in one page.
+    """
+    text = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "savefig.bbox": "standard"}):
+        about = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(text, format="svg", metadata=about, transparent=True)
+    element = text.getvalue()
+    element = element[element.index("<svg") :]
+    return re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", element)
+
+
 @matplotlib.rc_context(STYLE)
 def beliefs(
     correspondence: ArrayLike,
@@ -72,11 +88,58 @@ def beliefs(
     *,
     threshold: float | None = None,
     auroc: float | None = None,
+    decoys: ArrayLike | None = None,
+    expected: float | None = None,
     title: str = "Beliefs of the training pairs",
+    size: tuple[float, float] = (6.0, 3.6),
 ) -> Figure:
-    """Histograms of the correspondences (N,) of matched and of mismatched pairs; of all where truth is unknown."""
-    figure = _figure(6.0, 3.6)
-    _beliefs(figure.add_subplot(), correspondence, truth, threshold=threshold, auroc=auroc, title=title)
+    """Histograms of the correspondences (N,) of matched and of mismatched pairs; of all where truth is unknown.
+
+    `decoys` (D,) are the correspondences of known mismatches, drawn as an outline; with `expected` as that of so many.
+    """
+    figure = _figure(*size)
+    axes = figure.add_subplot()
+    outline = None if decoys is None else np.asarray(decoys, dtype=np.float64)
+    weight = 1.0 if expected is None or outline is None or not len(outline) else expected / len(outline)
+    _beliefs(axes, correspondence, truth, threshold=threshold, auroc=auroc, title=title, decoys=outline, weight=weight)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def precision_recall(
+    thresholds: ArrayLike,
+    precision: ArrayLike,
+    recall: ArrayLike,
+    *,
+    true_precision: ArrayLike | None = None,
+    true_recall: ArrayLike | None = None,
+    threshold: float | None = None,
+    label: str = "estimated",
+    size: tuple[float, float] = (6.0, 3.6),
+) -> Figure:
+    """Precision and recall of what is flagged against the threshold, (T,) each; thin lines are the true ones."""
+    figure = _figure(*size)
+    axes = figure.add_subplot()
+    lines: list[tuple[str, ArrayLike | None, str, Any, float]] = [
+        (f"precision, {label}", precision, BLUE, "-", 2.0),
+        (f"recall, {label}", recall, ORANGE, (0, (5, 2)), 2.0),
+        ("precision, true", true_precision, BLUE, (0, (1, 1)), 1.2),
+        ("recall, true", true_recall, ORANGE, (0, (5, 1.5, 1, 1.5)), 1.0),
+    ]
+    for name, values, colour, dash, width in lines:
+        if values is not None:
+            share = 100 * np.asarray(values, dtype=np.float64)
+            axes.plot(thresholds, share, color=colour, linestyle=dash, linewidth=width, label=name)
+    if threshold is not None:
+        _mark_threshold(axes, threshold)
+    axes.set_xlim(-0.01, 1.01)
+    axes.set_ylim(-2, 102)
+    axes.set_yticks(range(0, 101, 25), [f"{share} %" for share in range(0, 101, 25)])
+    axes.set_xlabel("threshold: pairs believed in by less are flagged")
+    axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
+    axes.set_axisbelow(True)
+    columns = 3 if true_precision is None else 2
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, borderaxespad=0.4, borderpad=0)
     return figure
 
 
@@ -209,6 +272,8 @@ def _beliefs(
     threshold: float | None,
     auroc: float | None,
     title: str,
+    decoys: NDArray[np.float64] | None = None,
+    weight: float = 1.0,
 ) -> None:
     values = np.clip(np.asarray(correspondence, dtype=np.float64), 0, 1)
     edges = np.linspace(0, 1, BINS + 1)
@@ -216,26 +281,37 @@ def _beliefs(
     if truth is not None:
         matches = np.asarray(truth, dtype=bool)
         groups = [("matched", values[matches], BLUE, ""), ("mismatched", values[~matches], ORANGE, "////")]
-    counts = []
+    counts: list[NDArray[Any]] = []
     for name, group, colour, hatch in groups:
         count, _ = np.histogram(group, edges)
         counts.append(count)
         label = f"{name} ({len(group):,})"
-        axes.stairs(count, edges, fill=True, facecolor=colour, alpha=0.35, hatch=hatch, edgecolor=colour, label=label)
+        axes.stairs(count, edges, fill=True, facecolor=colour, alpha=0.35, label=None if hatch else label)
+        if hatch:  # on its own: within one shape SVG makes lines and area equally transparent, and the lines vanish
+            axes.stairs(count, edges, fill=True, facecolor="none", hatch=hatch, edgecolor=colour, label=label)
         axes.stairs(count, edges, color=colour, linewidth=1.2)
+    if decoys is not None:
+        count = weight * np.histogram(np.clip(decoys, 0, 1), edges)[0]
+        label = f"decoys ({len(decoys):,}{'' if weight == 1 else ', scaled'})"
+        axes.stairs(count, edges, color=INK, linewidth=1.4, linestyle=(0, (3, 1.2)), label=label)
     axes.set_xlim(-0.01, 1.01)
     axes.set_xlabel("correspondence (0 suspect, 1 match)")
     axes.set_ylabel("pairs")
     _scale(axes, np.concatenate(counts))
     if threshold is not None:
-        axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"threshold {threshold:.2f}")
+        _mark_threshold(axes, threshold)
     heading = _plain(title) + ("" if auroc is None else f"  ·  AUROC {auroc:.3f}")
     axes.set_title(heading, parse_math=False, pad=26)
     # between the title and the bars, which may be high anywhere
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, borderaxespad=0.4, borderpad=0)
+    columns = 3 if truth is None or decoys is None else 2
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, borderaxespad=0.4, borderpad=0)
 
 
-def _scale(axes: Axes, counts: NDArray[np.int64]) -> None:
+def _mark_threshold(axes: Axes, threshold: float) -> None:
+    axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"threshold {threshold:.2f}")
+
+
+def _scale(axes: Axes, counts: NDArray[Any]) -> None:
     """A logarithmic axis of counts where a few bins hold nearly all of the pairs."""
     filled = counts[counts > 0]
     if len(filled) and filled.max() > 30 * np.median(filled):

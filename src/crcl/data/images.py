@@ -74,7 +74,7 @@ def _below(folder: Path) -> list[str]:
 
 def read_file(image: Wanted, *, most: int = MOST_BYTES) -> bytes:
     """The bytes of an image file."""
-    path = _locate(image)
+    path = locate(image)
     try:
         with open(path, "rb", opener=_open) as file:
             about = os.fstat(file.fileno())
@@ -96,7 +96,7 @@ def _open(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a named pipe would wait for ever
 
 
-def _locate(image: Wanted) -> Path:
+def locate(image: Wanted) -> Path:
     """Where an image is, links followed; refuses a name that leaves the folder or does not fit on a line."""
     name = image.name
     if not name:
@@ -118,8 +118,11 @@ def _locate(image: Wanted) -> Path:
     return path
 
 
-def decode(content: bytes, *, most_pixels: int = MOST_PIXELS) -> Image.Image:
-    """The first frame as RGB, upright, on white where it is transparent."""
+def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None = None) -> Image.Image:
+    """The first frame as RGB, upright, on white where it is transparent.
+
+    With a `side` it may come smaller than it is, but no smaller than this: quicker, for formats that can.
+    """
     if not content:
         raise UnusableError("empty file")
     Image.init()
@@ -131,6 +134,8 @@ def decode(content: bytes, *, most_pixels: int = MOST_PIXELS) -> Image.Image:
             width, height = image.size
             if width * height > most_pixels:
                 raise UnusableError(f"{width} x {height} pixels, more than {most_pixels:,}")
+            if side is not None:
+                image.draft(None, (side, side))
             image.load()
             return _rgb(_upright(image))
     except UnusableError:

@@ -1,0 +1,124 @@
+"use strict";
+// Fills and orders the cards. What comes from the data reaches the page as text and as properties only, never as HTML.
+(() => {
+  const STEP = 48; // cards added at a time
+  const PRINTED = 12; // cards on paper
+  const at = (id) => document.getElementById(id);
+  const data = JSON.parse(at("data").textContent);
+  const pairs = data.pairs.map(
+    ([row, image, caption, belief, similarity, flagged, truth, captions, images], place) => ({
+      place, row, image, belief, similarity, flagged, truth, captions, images,
+      name: data.images[image][0],
+      caption: data.captions[caption],
+      words: `${data.captions[caption]}\n${data.images[image][0]}`.toLowerCase(),
+    }),
+  );
+  const names = new Intl.Collator(undefined, { numeric: true });
+  const orders = {
+    least: (a, b) => a.place - b.place,
+    most: (a, b) => b.place - a.place,
+    dissimilar: (a, b) => a.similarity - b.similarity || a.place - b.place,
+    similar: (a, b) => b.similarity - a.similarity || a.place - b.place,
+    name: (a, b) => names.compare(a.name, b.name) || a.row - b.row,
+    row: (a, b) => a.row - b.row,
+  };
+  const blank = at("blank").content.firstElementChild;
+  const list = at("cards"), button = at("more"), find = at("find"), order = at("order"), most = at("most");
+  let chosen = [], shown = 0, waiting = 0;
+
+  const number = (value) => (value === null ? "–" : value.toFixed(3));
+
+  function picture(image, node, missing) {
+    const [, thumb, width, height] = data.images[image];
+    if (node === null) return;
+    node.hidden = !thumb;
+    missing.hidden = Boolean(thumb);
+    if (!thumb) return;
+    node.width = width;
+    node.height = height;
+    node.src = `thumbs/${thumb}`;
+  }
+
+  function others(box, found, fill) {
+    const items = box.querySelector("ol"), item = items.firstElementChild;
+    box.hidden = !found.length;
+    items.replaceChildren(
+      ...found.map(([what, similarity]) => {
+        const made = item.cloneNode(true);
+        made.querySelector(".fit").textContent = number(similarity);
+        fill(made, what);
+        return made;
+      }),
+    );
+  }
+
+  function cardOf(pair) {
+    const card = blank.cloneNode(true);
+    const part = (name) => card.querySelector(`.${name}`);
+    card.classList.toggle("unflagged", !pair.flagged);
+    picture(pair.image, part("large"), part("missing"));
+    part("caption").textContent = pair.caption;
+    if (data.believes) {
+      part("filled").style.width = `${100 * pair.belief}%`;
+      part("belief").textContent = number(pair.belief);
+    }
+    part("similarity").textContent = number(pair.similarity);
+    part("name").textContent = part("name").title = pair.name;
+    part("row").textContent = `row ${pair.row}`;
+    part("above").hidden = pair.flagged;
+    part("truth").hidden = pair.truth === null;
+    part("truth").textContent = data.truths[Number(pair.truth)];
+    part("tags").hidden = pair.flagged && pair.truth === null;
+    others(part("other-captions"), pair.captions, (item, caption) => {
+      item.querySelector(".text").textContent = data.captions[caption];
+    });
+    others(part("other-images"), pair.images, (item, image) => {
+      const name = data.images[image][0];
+      item.title = item.querySelector(".small").alt = item.querySelector(".text").textContent = name;
+      picture(image, item.querySelector(".small"), item.querySelector(".text"));
+    });
+    part("instead").hidden = !pair.captions.length && !pair.images.length;
+    return card;
+  }
+
+  function showMore() {
+    const next = chosen.slice(shown, shown + STEP);
+    list.append(...next.map(cardOf));
+    shown += next.length;
+    button.hidden = shown >= chosen.length;
+    seen.unobserve(button);
+    if (!button.hidden) seen.observe(button); // tells at once if it is still in sight
+  }
+
+  function choose() {
+    const wanted = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const limit = most === null || most.value === most.max ? Infinity : Number(most.value);
+    if (most !== null) at("limit").textContent = Number(most.value).toFixed(3);
+    chosen = pairs.filter((pair) => pair.belief <= limit && wanted.every((word) => pair.words.includes(word)));
+    chosen.sort(orders[order.value]);
+    list.replaceChildren();
+    shown = 0;
+    showMore();
+    const all = pairs.length.toLocaleString("en"), some = chosen.length.toLocaleString("en");
+    at("status").textContent = chosen.length === pairs.length ? `${all} pairs` : `${some} of ${all} pairs`;
+    at("none").hidden = chosen.length > 0 || pairs.length === 0;
+  }
+
+  const soon = () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(choose, 120);
+  };
+  const seen = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && showMore(), {
+    rootMargin: "800px",
+  });
+  find.addEventListener("input", soon);
+  order.addEventListener("change", choose);
+  if (most !== null) most.addEventListener("input", soon);
+  button.addEventListener("click", showMore);
+  addEventListener("beforeprint", () => {
+    for (const image of [...list.children].slice(0, PRINTED).flatMap((card) => [...card.querySelectorAll("img")]))
+      image.loading = "eager";
+  });
+  document.documentElement.classList.add("scripted");
+  choose();
+})();

@@ -1,0 +1,91 @@
+"""Small images for a page: JPEG files named by the content of the images that they were made from."""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image
+
+from crcl.data.images import UnusableError, Wanted, decode, locate, read_file
+from crcl.errors import TrainingError
+
+FindImage = Callable[[str], Path | None]
+"""Gives the file of an image by its name; None where there is none."""
+_OURS = re.compile(r"[0-9a-f]{24}-[0-9]+\.jpg")
+_QUALITY = 82
+
+
+class Thumbnail(NamedTuple):
+    """A file in the folder of thumbnails, and its size in pixels."""
+
+    file: str
+    width: int
+    height: int
+
+
+def images_below(folder: Path) -> FindImage:
+    """Finds images by their path from a folder on; none that lead out of it."""
+
+    def find(name: str) -> Path | None:
+        try:
+            return locate(Wanted(name, folder))
+        except UnusableError:
+            return None
+
+    return find
+
+
+class Thumbnails:
+    """A folder of thumbnails that is filled one by one; what was there before is used again."""
+
+    def __init__(self, folder: Path, find_image: FindImage) -> None:
+        self.folder = folder
+        self.find_image = find_image
+        self.files: set[str] = set()
+        """All that were asked for."""
+        self.reasons: Counter[str] = Counter()
+        """Why images have none, and how many."""
+
+    def make(self, name: str, *, side: int) -> Thumbnail | None:
+        """The thumbnail of an image, `side` pixels wide and high at the most; None where it cannot be used."""
+        try:
+            path = self.find_image(name)
+            if path is None:
+                raise UnusableError("not found")
+            content = read_file(Wanted(str(path), None))
+            made = self._made(content, side)
+        except UnusableError as reason:
+            # without what is said of one image only
+            self.reasons[str(reason).partition(" (")[0]] += 1
+            return None
+        self.files.add(made.file)
+        return made
+
+    def _made(self, content: bytes, side: int) -> Thumbnail:
+        path = self.folder / f"{hashlib.sha256(content).hexdigest()[:24]}-{side}.jpg"
+        with suppress(Exception), Image.open(path, formats=["JPEG"]) as there:  # missing or damaged: made again
+            if max(there.size) <= side:
+                return Thumbnail(path.name, *there.size)
+        small = decode(content, side=2 * side)
+        small.thumbnail((side, side))
+        temporary = path.with_name(f".{path.name}.tmp")
+        try:
+            small.save(temporary, format="JPEG", quality=_QUALITY)
+            temporary.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            raise TrainingError(f"could not save {path}: {error.strerror or error}; make room and try again") from error
+        return Thumbnail(path.name, *small.size)
+
+    def forget_others(self) -> None:
+        """Remove thumbnails that nobody asked for this time."""
+        for path in self.folder.iterdir():
+            name = path.name.removeprefix(".").removesuffix(".tmp")
+            if _OURS.fullmatch(name) and path.name not in self.files:
+                with suppress(OSError):
+                    path.unlink()
