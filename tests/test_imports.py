@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "extract",
     ),
     ("methods", "score", "checkpoint", "published"),
-    ("matchers", "ledger", "losses", "division", "metrics", "theory", "features", "vision"),
+    ("matchers", "ledger", "losses", "division", "metrics", "theory", "features", "vision", "pretrained"),
     ("data", "config"),
     ("errors",),
 )
