@@ -14,7 +14,7 @@ VISION = {**TEXT, "image_size": SIDE, "patch_size": 4}
 LONGEST = 12
 
 
-def draw_scenes(folder: Path, *, train: int = 20, held_out: int = 6, captions: int = 2) -> Path:
+def draw_scenes(folder: Path, *, train: int = 12, held_out: int = 6, captions: int = 2) -> Path:
     """A table of drawn scenes with their image files beside it, in `images`; gives the table."""
     write(folder, describe=lambda image: grid_features(image, grid=1), train=train, dev=held_out, test=held_out,
           captions=captions)  # fmt: skip
