@@ -341,6 +341,7 @@ def without_an_end(folder: Path) -> None:
     change(folder, "tokenizer.json", post_processor=None)
 
 
+FOREIGN = {token: {"id": token, "ids": [10**6], "tokens": [token]} for token in ("<start>", "<end>")}
 HOSTILE: list[tuple[Callable[[Path], object], str]] = [
     (only_pickled, "safetensors"),
     (without_a_weight, "weights are missing, text_projection.weight"),
@@ -356,6 +357,7 @@ HOSTILE: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: (folder / "tokenizer.json").write_text("{"), "not a JSON file"),
     (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer"),
     (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json"),
+    (lambda folder: change(folder, "tokenizer.json", "post_processor", special_tokens=FOREIGN), "gives token 1000000"),
     (without_an_end, "puts no token at the end"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b"short"), "claims|cannot be loaded"),
     (lambda folder: (folder / "config.json").write_text("[]"), "cannot be loaded"),
@@ -413,6 +415,10 @@ def test_what_a_config_names_is_never_fetched_or_run(models: dict[str, Path], tm
         ("model.json", "", {"model_type": "evil"}),
         ("model.json", "", {"text_config": 7}),
         ("tokenizer.json", "truncation", {"max_length": 10**9}),
+        ("tokenizer.json", "truncation", {"max_length": LONGEST + 1}),
+        ("tokenizer.json", "post_processor", {"special_tokens": FOREIGN}),
+        ("model.json", "vision_config", {"patch_size": SIDE + 1}),
+        ("model.json", "vision_config", {"attention_dropout": 7}),
         ("tokenizer.json", "", {"truncation": None}),
         ("tokenizer.json", "", {"model": {"type": "evil"}}),
     ],

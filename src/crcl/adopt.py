@@ -103,7 +103,8 @@ def adopt_model(
     config = load(base=base | {key: str(value) for key, value in places.items() if value is not None})
     found = load_model(name)
     there = splits(data)
-    pairs = read(data, "train" if "train" in there else there[0], features=features, ids=ids)
+    split = there[0] if there and "train" not in there else "train"
+    pairs = read(data, split, features=features, ids=ids)
     require_pixels(config, pairs, found)
     return Run.create(
         path,

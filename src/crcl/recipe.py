@@ -14,11 +14,12 @@ from crcl.assembly import BELIEVING, METHODS, NETWORKS, choose_device, matcher_m
 from crcl.checkpoint import Learnt, Run, refuse_existing
 from crcl.config import DIVIDING, Config, differences, from_dict, load, to_dict
 from crcl.data.batches import Batches
+from crcl.data.subwords import Subwords
 from crcl.errors import InputError
 from crcl.inputs import TrainingData, _with_noise, inverse_document_frequency, read_data, remarks, trusted_pairs
 from crcl.matchers import MATCHERS, Matcher
 from crcl.matchers.base import is_pretrained
-from crcl.matchers.clip import Pretrained
+from crcl.matchers.clip import Pretrained, refuse_longer
 from crcl.matchers.clip import load as load_published
 from crcl.methods.base import Learner, Method
 from crcl.metrics import Retrieval
@@ -289,6 +290,8 @@ def open_scorer(path: str | Path, *, device: str = "auto", memory: float | None 
     vocabulary = run.vocabulary()
     weights = run.load_matcher()
     matcher = restored_matcher(config, run.sizes, weights, f"{run.path}/matcher.safetensors", model=run.model())
+    if isinstance(vocabulary, Subwords):
+        refuse_longer(run.model(), vocabulary, source=f"{run.path / vocabulary.file}")
     matcher.to(choose_device(device))
     scorer = Scorer(
         cast(Matcher, matcher),

@@ -27,14 +27,14 @@ class Subwords:
 
     def __init__(self, content: Any, *, source: str = "tokenizer") -> None:
         """Take the JSON of a tokenizer that cuts long captions, and pads all of them to one length or none."""
-        self.content = content
+        self.content, self.source = content, source
         self._tokenizer = _tokenizer(content, source)
         truncation, padding = self._tokenizer.truncation or {}, self._tokenizer.padding
         self.longest = int(truncation.get("max_length", 0))
         if not SHORTEST <= self.longest <= LONGEST or (padding or {"length": self.longest})["length"] != self.longest:
             raise InputError(f"{source}: does not say how long captions may be, or pads them to another length")
         self._size = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-        if not 0 < self._size < 2**31 or not self._tokenizer.encode("").ids:
+        if not 0 < self._size < 2**31 or not self.encode([""]).lengths[0]:
             raise InputError(f"{source}: puts no token at the end of a caption, which a model would need")
 
     @classmethod
@@ -74,9 +74,12 @@ class Subwords:
             found = self._tokenizer.encode_batch_fast(block)
             cut += sum(bool(caption.overflowing) for caption in found)
             lengths += [len(caption.ids) for caption in found]
-            blocks.append(np.fromiter(chain.from_iterable(caption.ids for caption in found), dtype=np.int32))
+            blocks.append(np.fromiter(chain.from_iterable(caption.ids for caption in found), dtype=np.int64))
+            largest = int(blocks[-1].max(initial=0))
+            if largest >= len(self):  # what is put around a caption need not be among the tokens
+                raise InputError(f"{self.source}: gives token {largest}, but has {len(self)} tokens")
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
-        return Tokens(flat=np.concatenate(blocks), offsets=offsets, cut=cut)
+        return Tokens(flat=np.concatenate(blocks).astype(np.int32), offsets=offsets, cut=cut)
 
 
 Words = Vocabulary | Subwords

@@ -19,7 +19,7 @@ SIZES = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "projection_dim"),
     *("vocab_size", "max_position_embeddings", "projection_size", "num_channels", "image_size", "patch_size"),
 )
-OTHERS = ("hidden_act", "layer_norm_eps", "attention_dropout", "eos_token_id", "vision_use_head")
+OTHERS = ("hidden_act", "layer_norm_eps", "attention_dropout", "eos_token_id")
 """All of a model's config that its numbers depend on. Nothing else is kept: some keys fetch code from the hub."""
 LARGEST, DEEPEST = 2**20, 1000
 _NEEDED = "config.json, tokenizer.json and weights as safetensors are needed"
@@ -37,8 +37,10 @@ class Clip(nn.Module):
     def __init__(self, *, model: dict[str, Any], features: int, vocabulary: int) -> None:
         super().__init__()
         self.side = image_side(model)
-        if features != 3 * self.side**2 or vocabulary > model["text_config"]["vocab_size"]:
-            raise InputError(f"a model of {self.side} x {self.side} pixels does not fit {features} numbers per image")
+        if features != 3 * self.side**2:
+            raise InputError(f"model.json: reads {self.side} x {self.side} pixels, not {features} numbers per image")
+        if vocabulary > model["text_config"]["vocab_size"]:
+            raise InputError(f"model.json: knows {model['text_config']['vocab_size']} tokens, not {vocabulary}")
         self.model = _build(model)
         for name, weight in self.model.named_parameters():
             weight.requires_grad_(not name.startswith("logit_"))
@@ -116,12 +118,23 @@ def check(model: Any, *, source: str) -> dict[str, Any]:
             most = DEEPEST if key == "num_hidden_layers" else LARGEST
             if values[key] is not None and not (type(values[key]) is int and 0 < values[key] <= most):
                 raise InputError(f"{source}: {key} is {str(values[key])[:60]}, expected a whole number up to {most}")
-    for part, key in zip(PARTS, ("vocab_size", "image_size"), strict=True):
-        if known[part].get(key) is None:
-            raise InputError(f"{source}: {part} has no {key}")
-    if known["vision_config"].get("num_channels", 3) != 3:
-        raise InputError(f"{source}: reads images of {known['vision_config']['num_channels']} channels, expected 3")
+    needed = ("text_config", "vocab_size", "max_position_embeddings"), ("vision_config", "image_size", "patch_size")
+    for part, *keys in needed:
+        if missing := [key for key in keys if known[part].get(key) is None]:
+            raise InputError(f"{source}: {part} has no {' and no '.join(missing)}")
+        if known[part].get("attention_dropout") not in (None, 0):  # none of the published ones has any
+            raise InputError(f"{source}: {part} has an attention_dropout, expected 0")
+    sees = known["vision_config"]
+    if sees.get("num_channels", 3) != 3 or sees["patch_size"] > sees["image_size"]:
+        raise InputError(f"{source}: does not read images of three colours, or none as small as it says")
     return {key: value for key, value in known.items() if value is not None}
+
+
+def refuse_longer(model: dict[str, Any], words: Subwords, *, source: str) -> None:
+    """Stop where captions would be longer than the model has places for."""
+    most = model["text_config"]["max_position_embeddings"]
+    if words.longest > most:
+        raise InputError(f"{source}: captions of up to {words.longest} tokens, but the model reads {most}")
 
 
 def image_side(model: dict[str, Any]) -> int:
@@ -156,12 +169,14 @@ def _words(name: str, model: dict[str, Any], transformers: Any, safe: dict[str, 
     options = {"local_files_only": safe["local_files_only"]}
     content = read_tokenizer(transformers.utils.cached_file(name, "tokenizer.json", **options))
     text = model["text_config"]
-    longest, pad = text.get("max_position_embeddings"), None
+    pad = None
     if model["model_type"] == "siglip":
         pad = _pad_token(read_tokenizer(transformers.utils.cached_file(name, "tokenizer_config.json", **options)))
         if pad is None:
             raise InputError(f"{name}: tokenizer_config.json names no pad_token")
-    words = Subwords.of_model(content, longest=int(longest or 0), pad=pad, source=f"{name}: tokenizer.json")
+    words = Subwords.of_model(
+        content, longest=text["max_position_embeddings"], pad=pad, source=f"{name}: tokenizer.json"
+    )
     if len(words) > text["vocab_size"]:
         raise InputError(f"{name}: tokenizer.json has tokens up to {len(words) - 1}, the model {text['vocab_size']}")
     return words
