@@ -34,7 +34,7 @@ def complaints(**arguments: object) -> list[str]:
 def test_the_shipped_presets_are_the_papers_rows_and_some_small_ones() -> None:
     assert config.presets() == sorted(
         [row[0] for row in PAPER]
-        + ["cpu", "demo", "embeddings", "flickr8k-cpu", "flickr8k-cpu-saf", "flickr8k-cpu-sgr"]
+        + ["clip", "cpu", "demo", "embeddings", "flickr8k-cpu", "flickr8k-cpu-saf", "flickr8k-cpu-sgr"]
     )
 
 
@@ -124,7 +124,7 @@ def test_everything_wrong_is_reported_at_once_one_line_each(tmp_path: Path) -> N
         "tau: unknown key (did you mean 'loss.tau'?)",
         "'x': must be key=value, as in loss.tau=0.03",
         "noise.rate: must be at most 1, got 1.2",
-        f"{file}: matcher.name: must be one of vse, bow, saf, sgr, scan, dual, got 'vze' (did you mean 'vse'?)",
+        f"{file}: matcher.name: must be one of vse, bow, saf, sgr, scan, dual, clip, got 'vze' (did you mean 'vse'?)",
         "train.lr: must be greater than 0, got -1",
     ]
 

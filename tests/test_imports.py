@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("extract", "suggest", "thumbnails", "gallery", "report", "clean"),
     ),
     ("methods", "score", "checkpoint", "published"),
-    ("matchers", "ledger", "losses", "division", "decoys", "metrics", "theory", "features", "vision"),
+    ("matchers", "ledger", "losses", "division", "decoys", "metrics", "theory", "features", "vision", "pretrained"),
     ("data", "config"),
     ("errors",),
 )

@@ -1,4 +1,4 @@
-"""From a published checkpoint to a run folder that can be evaluated, audited and trained further."""
+"""From a published checkpoint or model to a run folder that can be evaluated, audited and trained further."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +11,12 @@ from crcl import published
 from crcl.checkpoint import Learnt, Run, refuse_existing
 from crcl.config import METHOD_NAMES, Config, load, to_dict
 from crcl.data import noise
-from crcl.data.formats import read
+from crcl.data.formats import read, splits
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError
+from crcl.inputs import require_pixels
+from crcl.matchers.clip import load as load_model
 from crcl.published import Published
 
 NEAREST = {"CRCL": "crcl", "RCL": "complementary", "DECL": "decl", "NCR or BiCro": "ncr"}
@@ -73,6 +75,53 @@ def adopt(
             None if found.beliefs is None else found.beliefs.astype(np.float32),
         ),
         imported=_describe(Path(checkpoint), found, layout),
+        overwrite=overwrite,
+    )
+
+
+def is_model(name: str | Path) -> bool:
+    """Whether this is the folder of a saved model, or may be a name on the hub, instead of a checkpoint's file."""
+    path = Path(name)
+    hub = len(path.parts) == 2 and not path.parent.exists() and path.suffix not in (".tar", ".pth", ".pt")
+    return path.is_dir() or hub
+
+
+def adopt_model(
+    name: str,
+    data: str | Path,
+    path: str | Path,
+    *,
+    method: str | None = None,
+    features: str | Path | None = None,
+    ids: str | Path | None = None,
+    overwrite: bool = False,
+) -> Run:
+    """Make a run folder of a saved CLIP or SigLIP model as it is; `data` are any pairs whose pixels are there."""
+    refuse_existing(path, overwrite=overwrite)
+    places = {"data.path": data, "data.features": features, "data.ids": ids}
+    base = {"method": method or "crcl", "matcher.name": "clip", "matcher.model": name}
+    config = load(base=base | {key: str(value) for key, value in places.items() if value is not None})
+    found = load_model(name)
+    there = splits(data)
+    split = there[0] if there and "train" not in there else "train"
+    pairs = read(data, split, features=features, ids=ids)
+    require_pixels(config, pairs, found)
+    return Run.create(
+        path,
+        config=to_dict(config),
+        sizes={
+            "pairs": len(pairs),
+            "images": pairs.images,
+            "regions": pairs.features.shape[1],
+            "features": pairs.features.shape[2],
+            "vocabulary": len(found.words),
+            "networks": 1,
+        },
+        fingerprint=pairs.fingerprint(),
+        vocabulary=found.words,
+        model=found.model,
+        learnt=Learnt(found.weights),
+        imported=f"{Path(name).name} ({found.model['model_type']}, not trained here)",
         overwrite=overwrite,
     )
 

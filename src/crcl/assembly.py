@@ -14,7 +14,8 @@ from crcl.config import DEVICES, Config
 from crcl.errors import InputError
 from crcl.ledger import Ledger
 from crcl.matchers import MATCHERS, Ensemble
-from crcl.matchers.base import reads_vectors
+from crcl.matchers.base import is_pretrained, reads_vectors
+from crcl.matchers.clip import check
 from crcl.methods.base import Learner, Method
 from crcl.methods.bicro import BiCro
 from crcl.methods.crcl import CRCL
@@ -145,14 +146,18 @@ def matcher_maker(
     sizes: dict[str, int],
     *,
     word_weights: torch.Tensor | None = None,
+    model: dict[str, Any] | None = None,
     device: torch.device | None = None,
 ) -> Callable[[], nn.Module]:
-    """A function that makes a fresh matcher."""
-    options: dict[str, Any] = {"features": sizes["features"], "embedding": config.matcher.embedding}
-    if reads_vectors(MATCHERS[config.matcher.name]):
-        options["text_features"] = sizes.get("text_features", 0)
+    """A function that makes a fresh matcher; `model` is what is known of a published one."""
+    options: dict[str, Any] = {"features": sizes["features"]}
+    if is_pretrained(MATCHERS[config.matcher.name]):
+        options |= {"vocabulary": sizes["vocabulary"], "model": check(model, source="model.json")}
+    elif reads_vectors(MATCHERS[config.matcher.name]):
+        options |= {"text_features": sizes.get("text_features", 0), "embedding": config.matcher.embedding}
     else:
         options |= {"vocabulary": sizes["vocabulary"], "word": config.matcher.word}
+        options["embedding"] = config.matcher.embedding
     if config.matcher.name == "bow":
         options["word_weights"] = word_weights
     if config.matcher.name in FIXED_REGIONS:
@@ -165,14 +170,16 @@ def matcher_maker(
     return lambda: MATCHERS[config.matcher.name](**options).to(device)
 
 
-def restored_matcher(config: Config, sizes: dict[str, int], weights: dict[str, torch.Tensor], source: str) -> nn.Module:
+def restored_matcher(
+    config: Config, sizes: dict[str, int], weights: dict[str, torch.Tensor], source: str, *, model: Any = None
+) -> nn.Module:
     """The matcher, of one network or several, that these weights are of."""
     networks = sizes["networks"]
     try:
         if networks > len(weights):
             raise RuntimeError(f"{networks} networks, but {len(weights)} tensors")
         with torch.device("meta"):  # no memory for sizes that only the config claims
-            make = matcher_maker(config, sizes)
+            make = matcher_maker(config, sizes, model=model)
             module = make() if networks == 1 else Ensemble([make() for _ in range(networks)])
         # copies: a weight that is mapped from its file lies where the file has it, which changes how it is rounded
         module.load_state_dict({name: weight.clone() for name, weight in weights.items()}, assign=True)

@@ -1,7 +1,9 @@
 """The run folder: all that a training leaves, written so that a kill at any moment leaves the old or the new.
 
     config.json           what was asked for, the sizes that the data gave, and what the pairs are known by
-    vocab.json            the words, in the field's layout
+    vocab.json            the words, in the field's layout; a published model (clip) has instead
+    tokenizer.json        its tokens, and
+    model.json            its sizes
     noise.npy             the injected mismatches, in the field's layout (where noise was injected)
     trusted.npy           rows of training pairs known to match (where a file of them was given)
     decoys.npy            caption and image of each known mismatch that is trained on beside the pairs (where asked for)
@@ -35,6 +37,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from crcl.data.batches import Standardize
+from crcl.data.subwords import Subwords, Words
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
 
@@ -79,7 +82,8 @@ class Run:
         config: dict[str, Any],
         sizes: dict[str, int],
         fingerprint: str = "",
-        vocabulary: Vocabulary,
+        vocabulary: Words,
+        model: dict[str, Any] | None = None,
         noise: np.ndarray | None = None,
         trusted: np.ndarray | None = None,
         decoys: np.ndarray | None = None,
@@ -98,7 +102,9 @@ class Run:
         fresh, old = (path.with_name(f".{path.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
         try:
             fresh.mkdir(parents=True)
-            write_json(fresh / "vocab.json", vocabulary.to_json())
+            write_json(fresh / vocabulary.file, vocabulary.to_json())
+            if model is not None:
+                write_json(fresh / "model.json", model)
             if noise is not None:
                 write_array(fresh / "noise.npy", noise)
             if trusted is not None:
@@ -170,13 +176,19 @@ class Run:
                 left.unlink()
             yield
 
-    def vocabulary(self) -> Vocabulary:
-        words = Vocabulary.load(self._there("vocab.json"))
+    def vocabulary(self) -> Words:
+        kind = Vocabulary if self.model() is None else Subwords
+        words = kind.load(self._there(kind.file))
         if len(words) != self.sizes["vocabulary"]:
             raise InputError(
-                f"{self.path / 'vocab.json'}: {len(words)} words, the run was trained with {self.sizes['vocabulary']}"
+                f"{self.path / kind.file}: {len(words)} words, the run was trained with {self.sizes['vocabulary']}"
             )
         return words
+
+    def model(self) -> Any:
+        """What the published model is that the matcher began as; None for other matchers."""
+        path = self.path / "model.json"
+        return _read_json(path) if path.is_file() else None
 
     def noise(self) -> np.ndarray | None:
         path = self.path / "noise.npy"

@@ -25,14 +25,14 @@ from crcl.data import tables
 from crcl.data.formats import read, splits
 from crcl.data.images import MOST_PIXELS, wanted_images
 from crcl.errors import InputError, TrainingError
-from crcl.extract import extract
+from crcl.extract import Extractor, extract
 from crcl.features import PixelGrid
 from crcl.matchers import MATCHERS
 from crcl.metrics import Retrieval
 from crcl.progress import TensorBoard, Terminal, Work
 from crcl.score import check_folds, check_similarity_file, evaluate_each, similarity_file
 from crcl.train import Interrupted, Listener
-from crcl.vision import VisionModel
+from crcl.vision import Pixels, VisionModel
 
 app = typer.Typer(
     help="Learn from image-caption pairs that are partly wrong: train a robust matcher, audit the pairs.",
@@ -175,8 +175,10 @@ def train(
 
 @app.command("import")
 def import_(
-    checkpoint: Annotated[Path, typer.Argument(help="The authors' file, e.g. model_best.pth.tar.")],
-    data: Annotated[Path, typer.Option(help="The data that it was trained on: a folder, or a table.")],
+    checkpoint: Annotated[
+        Path, typer.Argument(help="The authors' file, e.g. model_best.pth.tar; or a CLIP's folder or hub name.")
+    ],
+    data: Annotated[Path, typer.Option(help="The data that it was trained on: a folder, or a table. A CLIP: any.")],
     run: Annotated[Path, typer.Option("-o", "--out", help="Run folder to write.")],
     vocab: Annotated[
         Path | None, typer.Option(help="Its vocabulary in the field's JSON, if not near the data.")
@@ -187,24 +189,29 @@ def import_(
     ids: Ids = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
 ) -> None:
-    """Make a run folder of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC.
+    """Make a run folder of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC; CLIP, SigLIP.
 
     Example: `crcl import model_best.pth.tar --data data/f30k_precomp -o runs/published`
 
     Nothing in the file is executed: what is not weights, arrays or plain values is refused.
     """
-    made = adopting.adopt(
-        checkpoint,
-        data.absolute(),
-        run,
-        vocab=vocab,
-        noise_file=noise_file and noise_file.absolute(),
-        method=method,
-        features=features and features.absolute(),
-        ids=ids and ids.absolute(),
-        overwrite=overwrite,
-        say=_note,
-    )
+    places: dict[str, Any] = {"features": features and features.absolute(), "ids": ids and ids.absolute()}
+    if adopting.is_model(checkpoint):
+        if vocab is not None or noise_file is not None:
+            raise InputError(f"{checkpoint}: a model brings its own tokens and no mismatches; leave them out")
+        made = adopting.adopt_model(str(checkpoint), data.absolute(), run, method=method, overwrite=overwrite, **places)
+    else:
+        made = adopting.adopt(
+            checkpoint,
+            data.absolute(),
+            run,
+            vocab=vocab,
+            noise_file=noise_file and noise_file.absolute(),
+            method=method,
+            overwrite=overwrite,
+            say=_note,
+            **places,
+        )
     out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)
     split = "" if "test" in splits(data) else " --split dev"
     out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
@@ -361,7 +368,9 @@ def clean(
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
-    output: Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors); with --onnx a folder.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--out", help="File to write (.safetensors); a folder with --onnx, and for clip.")
+    ],
     onnx: Annotated[bool, typer.Option("--onnx", help="Graphs that run without torch, of vse and bow.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
 ) -> None:
@@ -371,6 +380,10 @@ def export(
 
     ONNX graphs are compared with torch on random inputs before they are kept.
     """
+    if not onnx and Run.open(run).model() is not None:
+        exporting.save_model(run, output, overwrite=overwrite)
+        out.print(f"written to {output}, which transformers reads; the images' preprocessor_config.json is the old one")
+        return
     if not onnx:
         words = exporting.save_weights(run, output, overwrite=overwrite)
         out.print(f"weights written to {output}, words to {words}", soft_wrap=True)
@@ -422,6 +435,9 @@ def features_(
     ] = None,
     grid: Annotated[int, typer.Option(min=1, max=32, help="N x N regions at most; 6 gives 36.")] = 6,
     whole: Annotated[bool, typer.Option("--global", help="One vector per image instead of regions.")] = False,
+    pixels: Annotated[
+        bool, typer.Option("--pixels", help="The pixels that --model reads, to fine-tune it (--matcher clip).")
+    ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that the model sees at once.")] = 32,
     cache: Annotated[
         Path | None, typer.Option(help="Where features are kept by content; FOLDER/cache, if not given.")
@@ -439,15 +455,19 @@ def features_(
     What cannot be used is listed in skipped.csv with the reason. Ctrl-C is safe: the same command goes on.
     """
     wanted = wanted_images(sources, folder=images)
+    if pixels and (model is None or whole):
+        raise InputError("--pixels are those that a model reads; give its --model with it, and no --global")
     if model is None:
         if whole:
             raise InputError("--global is a model's vector of the whole image; give a --model with it")
         _note("the built-in pixel grid knows colours and edges only, for drawings and tests; photos need a --model")
-    extractor = (
-        PixelGrid(grid=grid)
-        if model is None
-        else VisionModel(model, grid=grid, whole=whole, device=assembly.choose_device(device))
-    )
+    extractor: Extractor
+    if model is None:
+        extractor = PixelGrid(grid=grid)
+    elif pixels:
+        extractor = Pixels(model)
+    else:
+        extractor = VisionModel(model, grid=grid, whole=whole, device=assembly.choose_device(device))
     found = extract(
         wanted,
         extractor,
@@ -466,6 +486,8 @@ def features_(
         )
     if sources[0].suffix in tables.SUFFIXES:
         paths = f"--features {folder / 'features.npy'} --ids {folder / 'ids.txt'}"
+        if pixels:
+            paths += f" --preset clip --set matcher.model={model}"
         out.print(f"next:\n  crcl train {sources[0]} -o RUN {paths}", soft_wrap=True)
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from crcl.errors import InputError, did_you_mean
 
-MatcherName = Literal["vse", "bow", "saf", "sgr", "scan", "dual"]
+MatcherName = Literal["vse", "bow", "saf", "sgr", "scan", "dual", "clip"]
 MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "decl", "ncr", "bicro", "mscn"]
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
@@ -26,7 +26,8 @@ DIVIDING = ("ncr", "bicro")
 MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {
     "mscn": (
         ("vse", "bow", "saf", "sgr", "dual"),
-        "its meta-network reads a similarity vector, which that one does not make",
+        "its meta-network reads a similarity vector, which scan does not make, and would replace the cosine that a "
+        "published model (clip) has learnt",
     ),
 }
 """Methods that do not go with every matcher: those that they go with, and the reason."""
@@ -67,7 +68,7 @@ class DataConfig(Section):
     min_count: Count = 4
     """How often a word must be seen to enter a built vocabulary."""
     max_words: Count = 128
-    """Longer captions are cut to so many words."""
+    """Longer captions are cut to so many words; clip reads as many tokens as its model."""
     standardize: bool = False
     """Centre the features by the train mean per channel and divide them by one global deviation."""
     decoys: Annotated[float, Field(ge=0, le=0.5)] = 0.0
@@ -114,6 +115,8 @@ class MatcherConfig(Section):
     """Inverse temperature λ of the attention (scan); 0: 9 for t2i, 4 for i2t."""
     sharp: NotNegative = 0.0
     """Sharpness μ of the pooling lse (scan); 0: 6 for t2i, 5 for i2t."""
+    model: OptionalText = None
+    """Saved CLIP or SigLIP model to begin from: its folder, or its name on the hub (clip)."""
 
 
 class LossConfig(Section):
@@ -229,7 +232,7 @@ class TrainConfig(Section):
     save_minutes: NotNegative = 10.0
     """Minutes between saves within an epoch, beside the save after each epoch."""
     start: OptionalText = None
-    """Run folder whose matcher, words and beliefs to begin from; empty: from fresh weights."""
+    """Run folder whose matcher, words and beliefs to begin from; empty: from fresh weights, or matcher.model."""
 
     @field_validator("device")
     @classmethod

@@ -3,6 +3,9 @@
 FILE.safetensors      the weights, the features' scale, and in the metadata config and sizes
 FILE.vocab.json       its words, in the field's layout
 
+FOLDER/config.json    of a fine-tuned CLIP or SigLIP: what it is, as `transformers` reads it
+FOLDER/model.safetensors, tokenizer.json, tokenizer_config.json, about.json
+
 FOLDER/images.onnx    regions (batch, regions, features), mask (batch, regions) -> vectors (batch, size)
 FOLDER/texts.onnx     tokens (batch, words), lengths (batch,) -> vectors (batch, size)
 FOLDER/vocab.json     the words
@@ -26,10 +29,11 @@ from crcl.assembly import restored_matcher
 from crcl.checkpoint import Run, valid_sizes, write_bytes
 from crcl.config import Config, from_dict
 from crcl.data.batches import Standardize
+from crcl.data.subwords import Subwords
 from crcl.data.vocab import END, PAD, START, UNK, Vocabulary
 from crcl.errors import InputError, TrainingError
 from crcl.matchers import MATCHERS, Encoded, Ensemble, Matcher
-from crcl.matchers.base import as_module, reads_vectors
+from crcl.matchers.base import as_module, is_pretrained, reads_vectors
 from crcl.matchers.graphs import GRAPHS, images_graph, texts_graph
 from crcl.recipe import open_scorer
 from crcl.score import Scorer, scoring
@@ -38,6 +42,7 @@ FORMAT = 1
 _ADVICE = "make room and export again"
 _PATHS = {
     "data": ("path", "features", "text_features", "ids", "vocab"),
+    "matcher": ("model",),
     "noise": ("file",),
     "mscn": ("trusted",),
     "train": ("start",),
@@ -52,6 +57,8 @@ def save_weights(path: str | Path, output: str | Path, *, overwrite: bool = Fals
     output = Path(output)
     words = _words_beside(output)
     run, _, scorer = open_scorer(path, device="cpu")
+    if run.model() is not None:
+        raise InputError(f"{path}: a published model is exported as a folder, which transformers reads; give its name")
     vocabulary = _json_bytes(scorer.vocabulary.to_json())
     _refuse_file(output, words, vocabulary, overwrite=overwrite)
     weights = {name: value.contiguous() for name, value in as_module(scorer.matcher).state_dict().items()}
@@ -87,11 +94,36 @@ def load_weights(path: str | Path) -> Scorer:
         raise InputError(f"{path}: damaged metadata (sizes); export again")
     chosen = from_dict(config, source=str(path))
     standardize = _scale_of(path, weights, sizes["features"])
+    if is_pretrained(MATCHERS[chosen.matcher.name]):
+        raise InputError(f"{path}: damaged metadata (matcher); export again")
     vocabulary = Vocabulary.load(_words_beside(path))
     if len(vocabulary) != sizes["vocabulary"]:
         raise InputError(f"{_words_beside(path)}: {len(vocabulary)} words, {path} has {sizes['vocabulary']}")
     matcher = restored_matcher(chosen, sizes, weights, str(path))
     return Scorer(cast(Matcher, matcher), vocabulary, standardize, chosen.data.max_words)
+
+
+def save_model(path: str | Path, output: str | Path, *, overwrite: bool = False) -> None:
+    """Write a run's CLIP or SigLIP as a folder that `from_pretrained` of `transformers` and `crcl import` read."""
+    output = Path(output)
+    run, config, scorer = open_scorer(path, device="cpu")
+    if run.networks > 1 or not isinstance(scorer.vocabulary, Subwords):
+        raise InputError(f"{path}: {config.method} trained {run.networks} networks; a folder holds one model")
+    _refuse_folder(output, overwrite=overwrite)
+    _make_folder(output)
+    weights = as_module(scorer.matcher).state_dict()
+    plain = {name.removeprefix("model."): value.contiguous() for name, value in weights.items()}
+    padding = scorer.vocabulary.content.get("padding")
+    reading = {"model_max_length": scorer.vocabulary.longest} | ({"pad_token": padding["pad_token"]} if padding else {})
+    files = {
+        "about.json": {"crcl_export": FORMAT, "matcher": config.matcher.name, "config": _without_folders(run.config)},
+        "config.json": run.model(),
+        "tokenizer.json": scorer.vocabulary.to_json(),
+        "tokenizer_config.json": reading,
+    }
+    for name, content in files.items():
+        write_bytes(output / name, _json_bytes(content), advice=_ADVICE)
+    write_bytes(output / "model.safetensors", safetensors.torch.save(plain, metadata={"format": "pt"}), advice=_ADVICE)
 
 
 def save_onnx(path: str | Path, output: str | Path, *, overwrite: bool = False) -> float | None:
@@ -222,6 +254,8 @@ def _networks(scorer: Scorer) -> Sequence[nn.Module]:
 
 def _refuse_matcher(config: Config) -> None:
     name = config.matcher.name
+    if is_pretrained(MATCHERS[name]):
+        raise InputError(f"--onnx: {name} is a model of transformers, which other tools turn into graphs; leave it out")
     if reads_vectors(MATCHERS[name]):
         raise InputError(
             f"--onnx: {name} reads vectors of captions, for which there is no graph. Without --onnx the weights are "

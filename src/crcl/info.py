@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from crcl.checkpoint import Run
+from crcl.config import Config
 from crcl.data.formats import read, splits
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
@@ -58,7 +59,7 @@ def describe_run(run: Run) -> list[Fact]:
     records = run.metrics()
     facts: list[Fact] = [
         ("run", str(run.path)),
-        ("method", f"{config.method} on {config.matcher.name}, embedding {config.matcher.embedding}"),
+        ("method", f"{config.method} on {config.matcher.name}, {_describe_matcher(run, config)}"),
         ("data", f"{config.data.path}: {sizes['pairs']:,} pairs, {sizes['images']:,} images"),
         ("noise", describe_noise(config, imported=bool(run.imported))),
     ]
@@ -74,6 +75,10 @@ def describe_run(run: Run) -> list[Fact]:
     if records or run.imported:
         facts.append(("beliefs", _describe_beliefs(run, config.ledger.threshold)))
     return facts
+
+
+def _describe_matcher(run: Run, config: Config) -> str:
+    return f"embedding {config.matcher.embedding}" if run.model() is None else f"begun as {config.matcher.model}"
 
 
 def _describe_best(records: list[dict[str, Any]]) -> str:

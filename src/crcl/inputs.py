@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +18,13 @@ from crcl.data.batches import Batches, Standardize, Trusted
 from crcl.data.files import open_array
 from crcl.data.formats import read
 from crcl.data.pairs import Pairs
+from crcl.data.subwords import Subwords, Words
 from crcl.data.texts import Texts, TextVectors
 from crcl.data.vocab import SPECIALS, Tokens, Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
-from crcl.matchers.base import reads_vectors
+from crcl.matchers.base import is_pretrained, reads_vectors
+from crcl.matchers.clip import Pretrained, image_side
 
 _TRUSTED = 0x7205  # sets the random numbers of the trusted pairs apart from others of the same seed
 
@@ -34,15 +37,17 @@ class TrainingData:
     clean: Pairs
     """The training pairs as they were read, before any noise: for what is known of them, never for training."""
     dev: Pairs
-    vocabulary: Vocabulary
+    vocabulary: Words
     tokens: Texts
     dev_tokens: Texts
     noise: np.ndarray | None
     standardize: Standardize | None
     trusted: np.ndarray | None
     """Rows of the training pairs that are known to match, where the user names some."""
-    decoys: np.ndarray | None
+    decoys: np.ndarray | None = None
     """(decoys, 2), caption and image of each known mismatch at the end of `train`, behind the pairs."""
+    model: dict[str, Any] | None = None
+    """What is known of the published model that the matcher begins as, if it does."""
 
     @property
     def fingerprint(self) -> str:
@@ -71,10 +76,12 @@ class TrainingData:
         }
 
 
-def read_data(config: Config, run: Run | None = None, *, start: Run | None = None) -> TrainingData:
+def read_data(
+    config: Config, run: Run | None = None, *, start: Run | None = None, published: Pretrained | None = None
+) -> TrainingData:
     """Read the pairs; words, mismatches and scale come from the run where there is one, else they are made.
 
-    Words and scale of a new run come from the run that it starts from, if any.
+    Words and scale of a new run come from the run that it starts from, if any; words of a published model are its own.
     """
     clean = read_split(config, "train")
     dev = read_split(config, "dev")
@@ -87,6 +94,10 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
     vectors = reads_vectors(MATCHERS[config.matcher.name])
     if vectors:
         _require_vectors(config, clean)
+    known = run or start
+    model = known.model() if known is not None else published.model if published is not None else None
+    if published is not None:
+        require_pixels(config, clean, published)
     if run is not None:
         check_training_pairs(run, clean, config.data.path)
         index, vocabulary, standardize = run.noise(), run.vocabulary(), run.standardize()
@@ -97,6 +108,8 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
         if start is not None:
             check_features(start, clean)
             vocabulary = start.vocabulary()
+        elif published is not None:
+            vocabulary = published.words
         elif vectors:
             vocabulary = Vocabulary(SPECIALS)
         elif config.data.vocab is not None:
@@ -121,6 +134,7 @@ def read_data(config: Config, run: Run | None = None, *, start: Run | None = Non
         standardize,
         trusted,
         drawn,
+        model,
     )
     if config.method == "mscn":
         _check_meta_data(config, data)
@@ -146,6 +160,20 @@ def _require_vectors(config: Config, pairs: Pairs) -> None:
             f"{config.data.path}: matcher {config.matcher.name} reads vectors of captions, and there are none; give "
             "them with a table (--text-features), give a folder of embeddings, or choose another matcher"
         )
+
+
+def require_pixels(config: Config, pairs: Pairs, published: Pretrained) -> None:
+    """Refuse features that are not the pixels which a published model reads, and what would change them."""
+    side, name = image_side(published.model), config.matcher.model
+    if pairs.features.shape[1:] != (1, 3 * side * side):
+        regions, size = pairs.features.shape[1:]
+        raise InputError(
+            f"{pairs.source}: {regions} regions of {size} numbers, but {name} reads 3 x {side} x {side} pixels; "
+            f"`crcl features TABLE --images FOLDER -o pixels --model {name} --pixels` makes them"
+        )
+    if config.data.standardize or config.data.vocab is not None:
+        key = "data.standardize" if config.data.standardize else "data.vocab"
+        raise InputError(f"{key}: {name} has its own pixels and tokens; leave it out")
 
 
 def _with_noise(pairs: Pairs, index: np.ndarray | None) -> Pairs:
@@ -203,10 +231,12 @@ def check_features(run: Run, pairs: Pairs) -> None:
     if "text_features" in run.sizes:
         _check_texts(run, pairs)
     regions = pairs.features.shape[1]
-    if run.config["matcher"]["name"] in FIXED_REGIONS and regions != run.sizes["regions"]:
+    name = run.config["matcher"]["name"]
+    fixed = name in FIXED_REGIONS or is_pretrained(MATCHERS.get(name))
+    if fixed and regions != run.sizes["regions"]:
         raise InputError(
             f"{pairs.source}: {regions} regions per image, but {run.path} was trained on {run.sizes['regions']}, and "
-            f"its matcher ({run.config['matcher']['name']}) knows no other number"
+            f"its matcher ({name}) knows no other number"
         )
 
 
@@ -237,7 +267,9 @@ def remarks(data: TrainingData, config: Config) -> list[str]:
     """What happened to captions that one would not see otherwise."""
     cut, unknown = data.tokens.cut + data.dev_tokens.cut, data.tokens.unknown + data.dev_tokens.unknown
     lines = []
-    if cut:
+    if cut and isinstance(data.vocabulary, Subwords):
+        lines.append(f"{cut} captions are longer than the {data.vocabulary.longest} tokens that the model reads: cut")
+    elif cut:
         lines.append(f"{cut} captions are longer than {config.data.max_words} words and were cut (data.max_words)")
     if unknown:
         lines.append(

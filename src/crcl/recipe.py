@@ -14,9 +14,13 @@ from crcl.assembly import BELIEVING, METHODS, NETWORKS, choose_device, matcher_m
 from crcl.checkpoint import Learnt, Run, refuse_existing
 from crcl.config import DIVIDING, Config, differences, from_dict, load, to_dict
 from crcl.data.batches import Batches
+from crcl.data.subwords import Subwords
 from crcl.errors import InputError
 from crcl.inputs import TrainingData, _with_noise, inverse_document_frequency, read_data, remarks, trusted_pairs
 from crcl.matchers import MATCHERS, Matcher
+from crcl.matchers.base import is_pretrained
+from crcl.matchers.clip import Pretrained, refuse_longer
+from crcl.matchers.clip import load as load_published
 from crcl.methods.base import Learner, Method
 from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
@@ -105,14 +109,18 @@ def train(
     else:
         refuse_existing(path, overwrite=overwrite)
         origin = None if config.train.start is None else open_start(config, config.train.start)
-        data = read_data(config, start=origin)
-        start = None if origin is None else Learnt(origin.load_matcher(), _first_beliefs(config, origin, data, say))
+        published = open_published(config) if origin is None else None
+        data = read_data(config, start=origin, published=published)
+        start = None if published is None else Learnt(published.weights)
+        if origin is not None:
+            start = Learnt(origin.load_matcher(), _first_beliefs(config, origin, data, say))
         run = Run.create(
             path,
             config=to_dict(config),
             sizes=data.sizes | {"networks": NETWORKS.get(config.method, 1)},
             fingerprint=data.fingerprint,
             vocabulary=data.vocabulary,
+            model=data.model,
             noise=data.noise,
             trusted=data.trusted,
             decoys=data.decoys,
@@ -125,6 +133,18 @@ def train(
     with run.locked():
         _fit(config, data, run, listeners)
     return run
+
+
+def open_published(config: Config) -> Pretrained | None:
+    """The published model that the matcher begins as; None for matchers that begin from fresh weights."""
+    name = config.matcher.name
+    if not is_pretrained(MATCHERS[name]):
+        if config.matcher.model is not None:
+            raise InputError(f"matcher.model: {name} begins from fresh weights; give --matcher clip, or leave it out")
+        return None
+    if config.matcher.model is None:
+        raise InputError(f"matcher {name} begins as a published model: give --set matcher.model=FOLDER (or hub name)")
+    return load_published(config.matcher.model)
 
 
 def open_start(config: Config, path: str) -> Run:
@@ -203,7 +223,9 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
 def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) -> tuple[Method, Batches]:
     """What `fit` trains, and on what; the method's networks are made when its first piece begins."""
     device = choose_device(config.train.device)
-    make_matcher = matcher_maker(config, data.sizes, word_weights=inverse_document_frequency(data), device=device)
+    make_matcher = matcher_maker(
+        config, data.sizes, word_weights=inverse_document_frequency(data), model=data.model, device=device
+    )
     begin = cycle(_beginnings(make_matcher, start, NETWORKS.get(config.method, 1)))
 
     def make_learner() -> Learner:
@@ -235,7 +257,10 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
 def _beginnings(
     make_matcher: Callable[[], nn.Module], start: Learnt | None, networks: int
 ) -> Iterator[Callable[[], nn.Module]]:
-    """For each network of a method, what makes it at the beginning of a piece: fresh, or with the start's weights."""
+    """For each network of a method, what makes it at the beginning of a piece: fresh, or with the start's weights.
+
+    Where these are of a single network, as those of a published model, all begin as that one.
+    """
 
     def with_weights(weights: dict[str, torch.Tensor]) -> nn.Module:
         module = make_matcher()
@@ -248,7 +273,7 @@ def _beginnings(
             yield make_matcher
         else:
             own = {name.removeprefix(prefix): w for name, w in start.weights.items() if name.startswith(prefix)}
-            yield partial(with_weights, own)
+            yield partial(with_weights, own or start.weights)
 
 
 def schedule(config: Config) -> Schedule:
@@ -272,7 +297,10 @@ def open_scorer(path: str | Path, *, device: str = "auto", memory: float | None 
             to_dict(config) | {"train": to_dict(config)["train"] | {"memory": memory}}, source="--memory"
         )
     vocabulary = run.vocabulary()
-    matcher = restored_matcher(config, run.sizes, run.load_matcher(), f"{run.path}/matcher.safetensors")
+    weights = run.load_matcher()
+    matcher = restored_matcher(config, run.sizes, weights, f"{run.path}/matcher.safetensors", model=run.model())
+    if isinstance(vocabulary, Subwords):
+        refuse_longer(run.model(), vocabulary, source=f"{run.path / vocabulary.file}")
     matcher.to(choose_device(device))
     scorer = Scorer(
         cast(Matcher, matcher),

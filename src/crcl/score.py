@@ -16,8 +16,8 @@ from crcl import metrics
 from crcl.data.batches import Standardize
 from crcl.data.files import open_array
 from crcl.data.pairs import Pairs
+from crcl.data.subwords import Words
 from crcl.data.texts import Texts, TextVectors
-from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
 from crcl.matchers.base import Encoded, Matcher, as_module, reads_vectors
 
@@ -42,7 +42,7 @@ class Scorer:
     """A matcher with what it needs to read pairs: its words and its features' scale."""
 
     matcher: Matcher
-    vocabulary: Vocabulary
+    vocabulary: Words
     standardize: Standardize | None = None
     max_words: int = 128
     batch_size: int = 128

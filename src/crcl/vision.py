@@ -6,7 +6,6 @@ Weights are read from safetensors files only, and code that comes with a model i
 import hashlib
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +16,10 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from crcl.data.images import UnusableError
-from crcl.errors import InputError, TrainingError
+from crcl.errors import InputError
+from crcl.pretrained import library, loading, refuse_missing, safe_options, short
 
+_FILES = "config.json, preprocessor_config.json"
 LONGEST = 100
 """Times that an image may be longer than wide: models resize its short side, and the long one with it."""
 
@@ -68,16 +69,7 @@ class VisionModel:
 
     def prepare(self, image: Image.Image) -> NDArray[np.float32]:
         """Pixels as the model wants them. (3, height, width)"""
-        short, long = sorted(image.size)
-        if long > LONGEST * short:
-            raise UnusableError(f"{image.width} x {image.height} pixels: more than {LONGEST} times as long as wide")
-        if short < 4:  # three pixels would be taken for three channels
-            image = image.resize((image.width * 4, image.height * 4), Image.Resampling.NEAREST)
-        try:
-            pixels = self.processor(images=image, return_tensors="np")["pixel_values"][0]
-        except Exception as error:  # one odd image must not end the work
-            raise UnusableError(f"cannot be prepared for the model ({_short(error)})") from error
-        return np.asarray(pixels, dtype=np.float32)
+        return _prepare(self.processor, image)
 
     @torch.inference_mode()
     def compute(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -102,7 +94,51 @@ class VisionModel:
         except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
             if isinstance(error, InputError | torch.cuda.OutOfMemoryError):
                 raise
-            raise InputError(f"{self.title}: does not work on an image ({_short(error)})") from error
+            raise InputError(f"{self.title}: does not work on an image ({short(error)})") from error
+
+
+class Pixels:
+    """An extractor: the pixels themselves as a model's image processor prepares them, for a matcher that reads them."""
+
+    def __init__(self, name: str) -> None:
+        self.title = name
+        safe = safe_options(name)
+        transformers = library(asked_by="--pixels")
+        with loading(name, needed=f"{_FILES} are needed"):
+            config = transformers.AutoConfig.from_pretrained(name, **safe)
+            if config.model_type not in ("clip", "siglip"):
+                raise InputError(f"{name}: a model of type '{config.model_type}', expected clip or siglip")
+            self.processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", **safe)
+            side = config.vision_config.image_size
+        self.settings = {"extractor": "pixels", "processor": _plain(self.processor.to_dict()), "version": 1}
+        try:
+            shapes = {self.prepare(Image.new("RGB", size)).shape for size in ((40, 90), (90, 40))}
+        except UnusableError as error:
+            raise InputError(f"{name}: does not work on an image: {error}") from error
+        if shapes != {(3, side, side)}:
+            raise InputError(f"{name}: prepares images as {sorted(shapes)}, but the model reads (3, {side}, {side})")
+
+    def prepare(self, image: Image.Image) -> NDArray[np.float32]:
+        """Pixels as the model wants them. (3, height, width)"""
+        return _prepare(self.processor, image)
+
+    def compute(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """All numbers of an image as one region. (K, 1, 3 * height * width)"""
+        return np.stack(prepared).reshape(len(prepared), 1, -1)
+
+
+def _prepare(processor: Any, image: Image.Image) -> NDArray[np.float32]:
+    """Pixels as the model wants them. (3, height, width)"""
+    narrow, long = sorted(image.size)
+    if long > LONGEST * narrow:
+        raise UnusableError(f"{image.width} x {image.height} pixels: more than {LONGEST} times as long as wide")
+    if narrow < 4:  # three pixels would be taken for three channels
+        image = image.resize((image.width * 4, image.height * 4), Image.Resampling.NEAREST)
+    try:
+        pixels = processor(images=image, return_tensors="np")["pixel_values"][0]
+    except Exception as error:  # one odd image must not end the work
+        raise UnusableError(f"cannot be prepared for the model ({short(error)})") from error
+    return np.asarray(pixels, dtype=np.float32)
 
 
 def pool_patches(tokens: Tensor, height: int, width: int, *, grid: int) -> Tensor:
@@ -116,33 +152,22 @@ def pool_patches(tokens: Tensor, height: int, width: int, *, grid: int) -> Tenso
 
 def _load(name: str) -> tuple[Kind, Any, Any]:
     """The vision part of a model in float32, and what prepares its images."""
-    local = Path(name).is_dir()
-    if not local and (Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1):
-        raise InputError(f"{name}: no such folder; give the folder of a saved model, or its name on the hub")
-    try:
-        import transformers
-        from transformers.utils import logging
-    except ImportError as error:
-        raise InputError("--model needs the package transformers: pip install 'crcl[transformers]'") from error
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    safe = {"trust_remote_code": False, "local_files_only": local}
-    try:
+    safe = safe_options(name)
+    transformers = library(asked_by="--model")
+    with loading(name, needed=f"{_FILES} and weights as safetensors are needed"):
         config = transformers.AutoConfig.from_pretrained(name, **safe)
         kind = _kind(name, config)
         processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", **safe)
         model, told = getattr(transformers, kind.model).from_pretrained(
-            name, config=_seeing(config), use_safetensors=True, dtype=torch.float32, output_loading_info=True, **safe
+            name,
+            config=_seeing(config),
+            use_safetensors=True,
+            dtype=torch.float32,
+            attn_implementation="sdpa",  # a config may name one that is fetched from the hub, which is code
+            output_loading_info=True,
+            **safe,
         )
-    except InputError:
-        raise
-    except MemoryError as error:
-        raise TrainingError(f"{name}: not enough memory for the model") from error
-    except Exception as error:  # a strange folder makes transformers raise anything
-        wanted = "config.json, preprocessor_config.json and weights as safetensors are needed"
-        raise InputError(f"{name}: cannot be loaded ({_short(error)}); {wanted}") from error
-    if missing := sorted([*told["missing_keys"], *(str(key) for key in told["mismatched_keys"])]):
-        raise InputError(f"{name}: weights are missing, {', '.join(missing[:3])} and so on; they would be random")
+    refuse_missing(name, told)
     return kind, model, processor
 
 
@@ -163,6 +188,11 @@ def _seeing(config: Any) -> Any:
     return part
 
 
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """What an image processor does, as JSON can hold it."""
+    return dict(json.loads(json.dumps(settings, sort_keys=True, default=str)))
+
+
 def _fingerprint(model: nn.Module, processor: Any) -> str:
     """What a model's features depend on, wherever it is stored: its kind, its weights, how images are prepared."""
     config = model.config.to_dict()  # type: ignore[operator, union-attr]
@@ -174,7 +204,3 @@ def _fingerprint(model: nn.Module, processor: Any) -> str:
         digest.update(f"{key} {tuple(value.shape)}\n".encode())
         digest.update(value.contiguous().numpy())
     return digest.hexdigest()
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -106,7 +106,7 @@ class Batches:
         tokens: Texts,
         *,
         vocabulary: int,
-        mask_token: int,
+        mask_token: int | None,
         batch_size: int = 128,
         seed: int = 0,
         augment: bool = True,
@@ -186,8 +186,8 @@ class Batches:
         mask = np.ones(regions.shape[:2], dtype=bool)
         tokens, real = self.tokens.side_by_side(numbers)
         if rng is not None:
-            if isinstance(self.tokens, Tokens):  # a vector has no words to drop
-                tokens, real = self._augment_words(tokens, real, rng)
+            if isinstance(self.tokens, Tokens) and self.mask_token is not None:  # else there are no words to drop
+                tokens, real = self._augment_words(tokens, real, rng, self.mask_token)
             regions, mask = self._augment_regions(regions, rng)
         return Batch(
             torch.from_numpy(np.asarray(numbers, dtype=np.int64)),
@@ -198,11 +198,11 @@ class Batches:
         )
 
     def _augment_words(
-        self, tokens: np.ndarray, real: np.ndarray, rng: np.random.Generator
+        self, tokens: np.ndarray, real: np.ndarray, rng: np.random.Generator, mask_token: int
     ) -> tuple[np.ndarray, np.ndarray]:
         u = rng.random(tokens.shape)
         random_words = rng.integers(0, self.vocabulary, tokens.shape)
-        tokens = np.where(u < _MASKED, self.mask_token, np.where(u < _REPLACED, random_words, tokens))
+        tokens = np.where(u < _MASKED, mask_token, np.where(u < _REPLACED, random_words, tokens))
         keep = real & ~((u >= _REPLACED) & (u < _DROPPED))
         keep[~keep.any(1), 0] = True  # never an empty caption
         order, real = _keep_first(keep)

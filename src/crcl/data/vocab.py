@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from nltk.tokenize.destructive import NLTKWordTokenizer
@@ -75,6 +75,8 @@ class Tokens:
 
 class Vocabulary:
     """The known words by number: `<pad> <start> <end> <unk>`, the words, and `<mask>`."""
+
+    file: ClassVar[str] = "vocab.json"
 
     def __init__(self, words: Sequence[str]) -> None:
         """Take words in the order of their numbers; `<mask>` is put at the end if it is not among them."""

@@ -6,6 +6,7 @@ from torch import nn
 
 from crcl.matchers.base import Encoded, Matcher
 from crcl.matchers.bow import Bow
+from crcl.matchers.clip import Clip
 from crcl.matchers.dual import Dual
 from crcl.matchers.ensemble import Ensemble
 from crcl.matchers.scan import SCAN
@@ -19,6 +20,7 @@ MATCHERS: dict[str, Callable[..., nn.Module]] = {
     "sgr": SGR,
     "scan": SCAN,
     "dual": Dual,
+    "clip": Clip,
 }
 
-__all__ = ["MATCHERS", "SAF", "SCAN", "SGR", "VSE", "Bow", "Dual", "Encoded", "Ensemble", "Matcher"]
+__all__ = ["MATCHERS", "SAF", "SCAN", "SGR", "VSE", "Bow", "Clip", "Dual", "Encoded", "Ensemble", "Matcher"]
