@@ -93,3 +93,67 @@ def test_decoys_need_a_second_image(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data", train=1, captions=2)
     with pytest.raises(InputError, match="one image"):
         recipe.train(small_config(data, "data.decoys=0.5", "noise.rate=0"), tmp_path / "run")
+
+
+def mixture(rng: np.random.Generator, rate: float, *, pairs: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
+    """Beliefs in pairs of which so many are mismatched, and which those are."""
+    wrong = rng.random(pairs) < rate
+    return np.where(wrong, rng.beta(1, 12, pairs), rng.beta(6, 2, pairs)), wrong
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.2, 0.4, 0.6, 0.8])
+def test_the_rate_of_a_known_mixture_is_found_and_the_interval_holds_it(rate: float) -> None:
+    rng = np.random.default_rng(round(100 * rate))
+    errors, held = [], 0
+    for _ in range(20):
+        beliefs, wrong = mixture(rng, rate)
+        found = decoys.estimate(beliefs, rng.beta(1, 12, 1000))
+        errors.append(found.rate - wrong.mean())
+        held += found.low <= wrong.mean() <= found.high
+    assert abs(np.mean(errors)) < 0.015
+    assert np.quantile(np.abs(errors), 0.9) < 0.04
+    assert held >= 16  # of 20; 19 expected
+
+
+def test_precision_and_recall_are_those_of_the_truth() -> None:
+    rng = np.random.default_rng(5)
+    beliefs, wrong = mixture(rng, 0.2, pairs=100_000)
+    found = decoys.estimate(beliefs, rng.beta(1, 12, 20_000))
+    for threshold in (0.05, 0.1, 0.3, 0.5):
+        flagged = found.at(threshold)
+        below = beliefs < threshold
+        np.testing.assert_allclose(flagged.precision, wrong[below].mean(), atol=0.05)
+        np.testing.assert_allclose(flagged.recall, below[wrong].mean(), atol=0.05)
+        np.testing.assert_allclose(flagged.count, below.sum(), rtol=0.05)
+
+
+def test_without_mismatches_almost_none_is_estimated() -> None:
+    rng = np.random.default_rng(0)
+    found = decoys.estimate(rng.beta(6, 2, 20_000), rng.beta(1, 12, 1000))
+    assert found.rate < 0.005
+
+
+def test_where_nothing_is_told_apart_all_pairs_may_be_mismatched() -> None:
+    rng = np.random.default_rng(0)
+    found = decoys.estimate(rng.beta(1, 12, 20_000), rng.beta(1, 12, 1000))
+    assert found.rate > 0.9
+    assert found.high > 0.97
+
+
+def test_a_threshold_is_found_by_its_precision() -> None:
+    rng = np.random.default_rng(1)
+    beliefs, wrong = mixture(rng, 0.2)
+    found = decoys.estimate(beliefs, rng.beta(1, 12, 1000))
+    lax, strict = (found.precise(precision) for precision in (0.7, 0.95))
+    assert lax is not None
+    assert strict is not None
+    assert strict < lax
+    assert wrong[beliefs < strict].mean() > 0.88
+    assert found.precise(1.01) is None
+    assert 0.1 < found.balanced() < 0.6
+
+
+def test_beliefs_that_are_all_the_same_end_without_warnings() -> None:
+    found = decoys.estimate(np.full(100, 0.5, dtype=np.float32), np.full(30, 0.5, dtype=np.float32))
+    assert found.rate == 1.0
+    assert found.at(0.1).count == 0

@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     (
         *("adopt", "demo", "info", "export", "progress", "recipe", "inputs", "assembly", "train", "audit", "plots"),
-        *("extract", "suggest", "thumbnails", "gallery", "report", "clean"),
+        *("extract", "suggest", "thumbnails", "gallery", "report", "clean", "pipeline"),
     ),
     ("methods", "score", "checkpoint", "published"),
     ("matchers", "ledger", "losses", "division", "decoys", "metrics", "theory", "features", "vision", "pretrained"),

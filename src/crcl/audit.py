@@ -10,12 +10,13 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from crcl.data.pairs import Pairs
+from crcl.decoys import Estimate
 from crcl.errors import InputError
 from crcl.metrics import Detection, detection
+from crcl.suggest import Suggestions
 
 THRESHOLD = 0.1
-"""Pairs believed in by less than this are suspects unless another threshold is given: the paper's ε (Eq. 12)."""
-
+"""Pairs believed in by less than this are suspects where nothing better is known: the paper's ε (Eq. 12)."""
 
 LOW_BELIEF = 0.2
 """Mean belief below which the threshold says little."""
@@ -33,6 +34,7 @@ class Audit:
     similarity: np.ndarray
     """(N,) in the order of the pairs"""
     threshold: float
+    suggestions: Suggestions | None = None
 
     @property
     def suspects(self) -> np.ndarray:
@@ -66,11 +68,61 @@ class Audit:
         }
         if self.pairs.truth is not None:
             columns["truth"] = pa.array(self.pairs.truth[rows])
+        if self.suggestions is not None:
+            columns |= _suggested(self.suggestions, self.pairs, rows)
         return pa.table(columns)
 
 
+def _suggested(suggestions: Suggestions, pairs: Pairs, rows: np.ndarray) -> dict[str, pa.Array]:
+    """Columns of what would match instead, the best first; null where nothing is suggested."""
+    place = np.full(len(pairs), -1)
+    place[suggestions.rows] = np.arange(len(suggestions.rows))
+    asked = place[rows]  # (rows,) where each is among the suggestions, or -1
+    columns: dict[str, pa.Array] = {}
+    for kind, numbers, similarity, text in (
+        ("caption", suggestions.captions, suggestions.caption_similarity, pairs.captions),
+        ("image", suggestions.images, suggestions.image_similarity, [str(name) for name in pairs.image_ids]),
+    ):
+        for best in range(numbers.shape[1]):
+            found = np.where(asked < 0, -1, numbers[asked, best])
+            names = [None if number < 0 else text[number] for number in found]
+            columns[f"{kind}_{best + 1}"] = pa.array(names, pa.string())
+            columns[f"{kind}_{best + 1}_similarity"] = pa.array(similarity[asked, best], mask=found < 0)
+    return columns
+
+
+def choose_threshold(
+    estimate: Estimate | None, *, threshold: float | None = None, precision: float | None = None
+) -> float:
+    """The threshold that is asked for, or that has this estimated precision; else the best known one."""
+    if threshold is not None and precision is not None:
+        raise InputError("a threshold and a precision: give one of them")
+    if threshold is not None:
+        return threshold
+    if precision is None:
+        return THRESHOLD if estimate is None else estimate.balanced()
+    if not 0 < precision <= 1:
+        raise InputError(f"the precision must be above 0 and at most 1, got {precision:g}")
+    if estimate is None:
+        raise InputError(
+            "a precision can only be estimated from decoys, and the run has none: train with --decoys 0.05"
+        )
+    found = estimate.precise(precision)
+    if found is None:
+        raise InputError(
+            f"no threshold has an estimated precision of {precision:.0%}; the best has "
+            f"{np.nanmax(estimate.precision, initial=0):.0%}. Give a --threshold or a lower --precision"
+        )
+    return found
+
+
 def audit(
-    pairs: Pairs, correspondence: np.ndarray | None, similarity: np.ndarray, *, threshold: float = THRESHOLD
+    pairs: Pairs,
+    correspondence: np.ndarray | None,
+    similarity: np.ndarray,
+    *,
+    threshold: float = THRESHOLD,
+    suggestions: Suggestions | None = None,
 ) -> Audit:
     """Order the pairs by belief, then by similarity, worst first; by similarity alone where nothing is believed."""
     if not 0 <= threshold <= 1:
@@ -79,7 +131,7 @@ def audit(
         correspondence = np.full(len(pairs), np.nan, dtype=np.float32)
     if len(correspondence) != len(pairs):
         raise InputError(f"{pairs.source}: {len(pairs)} pairs, but beliefs for {len(correspondence)}")
-    return Audit(np.lexsort((similarity, correspondence)), pairs, correspondence, similarity, threshold)
+    return Audit(np.lexsort((similarity, correspondence)), pairs, correspondence, similarity, threshold, suggestions)
 
 
 def write(audit: Audit, path: str | Path) -> None:

@@ -46,6 +46,7 @@ class _Verdict:
     beliefs: dict[int, np.float32]
     suspects: set[int]
     mark: bool
+    columns: tables.Columns
 
     def keeps(self, row: int) -> bool:
         return self.mark or row not in self.suspects
@@ -89,6 +90,7 @@ def clean(
     threshold: float = THRESHOLD,
     mark: bool = False,
     overwrite: bool = False,
+    columns: tables.Columns = tables.USUAL,
 ) -> Cleaned:
     """Write the table that the pairs were read from again: without the suspects, or marked with all beliefs.
 
@@ -114,6 +116,7 @@ def clean(
         dict(zip(rows, correspondence, strict=True)),
         {row for row, suspect in zip(rows, correspondence < threshold, strict=True) if suspect},
         mark,
+        columns,
     )
     write = {".jsonl": _write_jsonl, ".parquet": _write_parquet}.get(table.suffix, _write_csv)
     total = _written(output, lambda temporary: write(verdict, temporary))
@@ -194,9 +197,9 @@ def _columns(verdict: _Verdict, header: list[str]) -> tuple[int, int]:
     """Where image and caption are."""
     if verdict.mark and COLUMN in header:
         raise _has_column(verdict.table)
-    if "image" not in header or "caption" not in header:
+    if not set(verdict.columns) <= set(header):
         raise _unclear(verdict.table, "the first record is not the header")
-    return header.index("image"), header.index("caption")
+    return header.index(verdict.columns.image), header.index(verdict.columns.caption)
 
 
 def _extended(record: str, more: str) -> str:
@@ -216,7 +219,7 @@ def _write_jsonl(verdict: _Verdict, output: Path) -> int:
                 found = dict(json.loads(line.removeprefix("\ufeff")))
             except (ValueError, TypeError, RecursionError) as error:
                 raise _unclear(verdict.table, f"row {row + 1} is not one object on a line of its own") from error
-            verdict.check(row, found.get("image"), found.get("caption"))
+            verdict.check(row, *(found.get(name) for name in verdict.columns))
             if verdict.mark and COLUMN in found:
                 raise _has_column(verdict.table)
             if verdict.keeps(row):
@@ -244,7 +247,7 @@ def _write_parquet(verdict: _Verdict, output: Path) -> int:
             for number in range(source.num_row_groups):
                 group = source.read_row_group(number)
                 rows = range(row, row + len(group))
-                images, captions = (group[name].cast(pa.string()).to_pylist() for name in ("image", "caption"))
+                images, captions = (group[name].cast(pa.string()).to_pylist() for name in verdict.columns)
                 for place, image, caption in zip(rows, images, captions, strict=True):
                     verdict.check(place, image, caption)
                 if verdict.mark:

@@ -4,33 +4,37 @@ import json
 import shlex
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from crcl import __version__, assembly, config, inputs, recipe
+from crcl import __version__, assembly, config, decoys, inputs, pipeline, recipe
 from crcl import adopt as adopting
 from crcl import audit as auditing
 from crcl import clean as cleaning
 from crcl import demo as demonstration
 from crcl import export as exporting
 from crcl import info as describing
+from crcl import report as reporting
+from crcl import suggest as suggesting
 from crcl.checkpoint import Run
 from crcl.data import noise as mismatching
 from crcl.data import tables
 from crcl.data.formats import read, splits
 from crcl.data.images import MOST_PIXELS, wanted_images
 from crcl.errors import InputError, TrainingError
-from crcl.extract import Extractor, extract
+from crcl.extract import Extracted, Extractor, extract
 from crcl.features import PixelGrid
 from crcl.matchers import MATCHERS
 from crcl.metrics import Retrieval
 from crcl.progress import TensorBoard, Terminal, Work
 from crcl.score import check_folds, check_similarity_file, evaluate_each, similarity_file
+from crcl.thumbnails import FindImage, images_below
 from crcl.train import Interrupted, Listener
 from crcl.vision import Pixels, VisionModel
 
@@ -45,6 +49,8 @@ app = typer.Typer(
 out = Console(highlight=False, markup=False)
 err = Console(stderr=True, highlight=False, markup=False)
 
+SUGGESTED = 10_000
+"""Suspects that get suggestions, unless told otherwise."""
 ORDER_SCORES = ("auroc", "average_precision")
 """Scores of an audit that need no threshold."""
 
@@ -54,6 +60,10 @@ Data = Annotated[
 Features = Annotated[Path | None, typer.Option(help="A table's features file (.npy).")]
 TextFeatures = Annotated[Path | None, typer.Option(help="Vectors of a table's captions (.npy), one per row.")]
 Ids = Annotated[Path | None, typer.Option(help="A table's image ids, one per row of the features.")]
+ImageColumn = Annotated[
+    str | None, typer.Option(help="What the table calls its column of images; image, if not given.")
+]
+CaptionColumn = Annotated[str | None, typer.Option(help="What it calls its column of captions; caption, if not given.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Any key, e.g. loss.tau=0.03; `crcl info` lists all.")
 ]
@@ -69,7 +79,8 @@ def main() -> None:
         err.print(f"crcl: {_printable(str(error))}", soft_wrap=True)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except Interrupted:
-        _say_how_to_go_on([*(word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")), "--resume"])
+        words = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
+        _say_how_to_go_on([*words, "--resume"] if words[:1] == ["train"] else words)  # others go on by themselves
         sys.exit(130)
     except SystemExit as stop:
         if stop.code == 130:  # typer's answer to Ctrl-C
@@ -117,6 +128,12 @@ def train(
     features: Features = None,
     text_features: TextFeatures = None,
     ids: Ids = None,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
+    share: Annotated[
+        float | None,
+        typer.Option("--decoys", help="Add known mismatches, e.g. 0.05: an audit then says how sure it is."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and augmentation.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that prepare batches.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = None,
@@ -141,6 +158,9 @@ def train(
         "data.text_features": _text(text_features and text_features.absolute()),
         "data.ids": _text(ids and ids.absolute()),
         "data.vocab": _text(vocab),
+        "data.image_column": image_column,
+        "data.caption_column": caption_column,
+        "data.decoys": share,
         "method": method,
         "matcher.name": matcher,
         "noise.rate": noise,
@@ -163,13 +183,11 @@ def train(
     chosen = recipe.resumed_config(run, **asked) if go_on else recipe.asked_config(**asked)
     if go_on:
         _say_if_finished(run, chosen)
-    listeners: list[Listener] = [
-        Terminal(recipe.schedule(chosen), err, networks=assembly.NETWORKS.get(chosen.method, 1))
-    ]
+    listeners: list[Listener] = [_terminal(chosen)]
     if tensorboard:
         listeners.append(TensorBoard(run / "tensorboard"))
     recipe.train(chosen, run, resume=resume, overwrite=overwrite, listeners=listeners, say=_note)
-    split = "" if "test" in splits(data) else " --split dev"
+    split = "" if "test" in splits(data, inputs.columns(chosen)) else " --split dev"
     out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
 
 
@@ -280,42 +298,176 @@ def evaluate(
 
 @app.command()
 def audit(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="RUN_OR_DATA", help="A run folder; or data to train on first: a table, embeddings, ..."),
+    ],
     output: Annotated[Path | None, typer.Option("-o", "--out", help="Table to write (.csv or .parquet).")] = None,
-    threshold: Annotated[float, typer.Option(help="Pairs believed in by less are suspects.")] = auditing.THRESHOLD,
-    data: Annotated[Path | None, typer.Option(help="Where the training data is now, if it has moved.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Pairs believed in by less are suspects.")] = None,
+    precision: Annotated[
+        float | None, typer.Option(help="Instead: flag as many as can be, so large a share of them rightly.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder for a page to look at the suspects.")] = None,
+    suggest: Annotated[
+        int, typer.Option(min=0, help="Suspects for which is said what would match instead, the worst first.")
+    ] = SUGGESTED,
+    images: Annotated[
+        Path | None, typer.Option(help="Folder of the table's images; where the table is, if not.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Of data: vision model for its images, a saved model's folder or a hub name.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Of data: where features, run, table and report go; NAME-audit, if not given.")
+    ] = None,
+    share: Annotated[
+        float, typer.Option("--decoys", help="Of data: known mismatches that are added, as a share of the pairs.")
+    ] = decoys.SHARE,
+    preset: Annotated[str | None, typer.Option(help="Of data: how to train; cpu or embeddings, if not given.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of data: seed of weights, batches and decoys.")] = None,
+    settings: Settings = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Of data: train anew, in place of what is there.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Of a run: where the training data is now, if it has moved.")
+    ] = None,
     features: Features = None,
     text_features: TextFeatures = None,
     ids: Ids = None,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
     device: Device = "auto",
     memory: Memory = None,
 ) -> None:
-    """Write what is believed of every training pair, worst first.
+    """Which pairs are wrong, how sure is that, what would match instead, and how many are wrong in all.
 
-    Example: `crcl audit runs/first -o suspects.csv`
+    Example: `crcl audit pairs.csv --images photos --model openai/clip-vit-base-patch32`, or `crcl audit runs/first`
 
-    Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; and
-    truth where known. A table's held-out rows are not trained on, and so not judged.
+    Given data, features are made and CRCL is trained first, with decoys: known mismatches that tell how right the
+    suspicions are. Every step is gone on with after Ctrl-C, and kept: given again with another --precision it is quick.
+
+    Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; truth
+    where known; suggestions for suspects. A table's held-out rows are not trained on, and so not judged.
     """
+    run = source
+    if is_data := pipeline.is_data(source):
+        folder = folder or Path(f"{source.absolute().stem}-audit")
+        report, output, run = report or folder / "report", output or folder / "audit.csv", folder / "run"
     output = output or run / "audit.csv"
     auditing.check_ending(output)
+    if report is not None:
+        reporting.refuse_foreign(report)
+    if is_data and folder is not None:
+        if pipeline.needs_features(source, features):
+            made = pipeline.make_features(
+                source,
+                folder,
+                _extractor(model, device=device),
+                images=images,
+                columns=tables.Columns(image_column or "image", caption_column or "caption"),
+                overwrite=overwrite,
+                watch=_watch,
+            )
+            _note_skipped(made, folder / "features")
+            features, ids = folder / "features" / "features.npy", folder / "features" / "ids.txt"
+        asked = {
+            "data.decoys": share,
+            "data.features": features,
+            "data.text_features": text_features,
+            "data.ids": ids,
+            "data.image_column": image_column,
+            "data.caption_column": caption_column,
+            "train.seed": seed,
+            "train.device": device,
+        }
+        chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings or ())
+        recipe.train(chosen, run, resume=not overwrite, overwrite=overwrite, listeners=[_terminal(chosen)], say=_note)
+        data = features = text_features = ids = None  # as the run has them
     opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
     _warn_if_unfinished(opened, stored)
-    pairs = inputs.audited_pairs(opened, _located(stored, data, features, ids, text_features))
+    stored = _located(stored, data, features, ids, text_features)
+    beliefs, estimate = _beliefs(opened)
+    at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision)
+    pairs = inputs.audited_pairs(opened, stored)
+    _refuse_input(output, pairs.source, stored.data.path)
     with _watch("similarities") as progress:
         similarity = scorer.pair_similarities(pairs, progress=progress)
-    beliefs = opened.load_ledger() if opened.has_beliefs else None
-    found = auditing.audit(pairs, beliefs, similarity, threshold=threshold)
-    _refuse_input(output, pairs.source, stored.data.path)
+    found = auditing.audit(pairs, beliefs, similarity, threshold=at)
+    suspects = found.suspects[:suggest]
+    if len(suspects):
+        with _watch("suggestions") as progress:
+            found = replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, progress=progress))
     auditing.write(found, output)
-    if found.believes:
-        share, how_many = len(found.suspects) / len(pairs), f"{len(found.suspects):,} of {len(pairs):,} pairs"
-        out.print(f"{how_many} ({share:.1%}) are suspect at threshold {threshold:g}")
+    _tell(run, found, estimate)
+    out.print(f"written to {output}", soft_wrap=True)
+    if report is not None:
+        with _watch("report") as progress:
+            page = reporting.write_report(
+                report,
+                found,
+                title=f"Audit of {Path(stored.data.path).name}",
+                estimate=estimate,
+                suggestions=found.suggestions,
+                find_image=_image_finder(stored, images),
+                about=[("run", recipe.conditions(opened, stored))],
+                progress=progress,
+            )
+        out.print(f"report: {page}", soft_wrap=True)
+    if is_data:
+        out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}", soft_wrap=True)
+
+
+def _terminal(chosen: config.Config) -> Terminal:
+    return Terminal(recipe.schedule(chosen), err, networks=assembly.NETWORKS.get(chosen.method, 1))
+
+
+def _extractor(
+    model: str | None, *, grid: int = 6, whole: bool = False, pixels: bool = False, device: str = "auto"
+) -> Extractor:
+    """The vision model that is asked for, or else the pixel grid, with a word of warning."""
+    if model is None:
+        _note("the built-in pixel grid knows colours and edges only, for drawings and tests; photos need a --model")
+        return PixelGrid(grid=grid)
+    if pixels:
+        return Pixels(model)
+    return VisionModel(model, grid=grid, whole=whole, device=assembly.choose_device(device))
+
+
+def _note_skipped(made: Extracted, folder: Path) -> None:
+    if made.skipped:
+        _note(
+            f"{len(made.skipped):,} images were skipped, and training leaves their pairs out: {folder / 'skipped.csv'}"
+        )
+
+
+def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None]:
+    """What a run believes of its pairs, and what its decoys say of that."""
+    if not run.has_beliefs:
+        return None, None
+    beliefs, of_decoys = run.load_ledger(), run.load_decoy_ledger()
+    if len(of_decoys) < decoys.FEWEST:
+        if len(of_decoys):
+            _note(f"{len(of_decoys)} decoys are too few to estimate anything from; {decoys.FEWEST} would do")
+        return beliefs, None
+    return beliefs, decoys.estimate(beliefs, of_decoys)
+
+
+def _tell(run: Path, found: auditing.Audit, estimate: decoys.Estimate | None) -> None:
+    """What the audit found, in sentences."""
+    if estimate is not None:
+        for sentence in reporting.summary(found, estimate):
+            out.print(sentence, soft_wrap=True)
+    elif found.believes:
+        flagged, pairs = len(found.suspects), len(found.pairs)
+        out.print(
+            f"{flagged:,} of {pairs:,} pairs ({flagged / pairs:.1%}) are suspect at threshold {found.threshold:g}"
+        )
     else:
         _note(
             f"{run} was imported without beliefs: the pairs are in the order of their similarity, and none is suspect"
         )
-    if found.correspondence.mean() < auditing.LOW_BELIEF:
+    if estimate is None and found.correspondence.mean() < auditing.LOW_BELIEF:
         _note(
             f"the mean belief is {found.correspondence.mean():.3f}: with few pairs, few epochs or many captions that "
             "say the same, beliefs stay low. Trust their order; choose --threshold by looking at the pairs around it"
@@ -325,14 +477,26 @@ def audit(
         known = {name: value for name, value in asdict(scores).items() if found.believes or name in ORDER_SCORES}
         numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items())
         out.print(f"against the injected noise: {numbers}", soft_wrap=True)
-    out.print(f"written to {output}", soft_wrap=True)
+
+
+def _image_finder(stored: config.Config, images: Path | None) -> FindImage | None:
+    """Where the report finds image files: in the folder given, or next to the table."""
+    table = Path(stored.data.path)
+    if images is not None and not images.is_dir():
+        raise InputError(f"{images}: no such folder; it must hold the images")
+    if images is None and (table.suffix not in tables.SUFFIXES or table.is_dir()):
+        return None
+    return images_below(images or table.parent)
 
 
 @app.command()
 def clean(
     run: Annotated[Path, typer.Argument(help="Run folder, trained on a table.")],
     output: Annotated[Path, typer.Option("-o", "--out", help="Table to write, in the format of the run's table.")],
-    threshold: Annotated[float, typer.Option(help="Pairs believed in by less are left out.")] = auditing.THRESHOLD,
+    threshold: Annotated[float | None, typer.Option(help="Pairs believed in by less are left out.")] = None,
+    precision: Annotated[
+        float | None, typer.Option(help="Instead: leave out as many as can be, so large a share of them rightly.")
+    ] = None,
     mark: Annotated[
         bool, typer.Option("--mark", help="Keep all rows, with a column 'correspondence' added instead.")
     ] = False,
@@ -354,10 +518,12 @@ def clean(
     table = Path(stored.data.path)
     cleaning.refuse_output(table, output, overwrite=overwrite)
     _warn_if_unfinished(opened, stored)
-    beliefs = opened.load_ledger()
+    beliefs, estimate = opened.load_ledger(), _beliefs(opened)[1]
+    at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision)
     pairs = inputs.audited_pairs(opened, stored)
-    done = cleaning.clean(table, output, pairs, beliefs, threshold=threshold, mark=mark, overwrite=overwrite)
-    left = f" at threshold {threshold:g}" if not mark else f": all have a column '{cleaning.COLUMN}' now"
+    columns = inputs.columns(stored)
+    done = cleaning.clean(table, output, pairs, beliefs, threshold=at, mark=mark, overwrite=overwrite, columns=columns)
+    left = f" at threshold {at:g}" if not mark else f": all have a column '{cleaning.COLUMN}' now"
     out.print(f"{done.removed:,} rows removed, {done.kept:,} kept{left}", soft_wrap=True)
     if done.unjudged:
         what = "their belief is left empty" if mark else "they are kept"
@@ -445,6 +611,8 @@ def features_(
     megapixels: Annotated[
         float, typer.Option(min=0.001, max=178, help="Larger images are skipped, before they are decoded.")
     ] = MOST_PIXELS / 1e6,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace features made in another way.")] = False,
 ) -> None:
@@ -454,23 +622,15 @@ def features_(
 
     What cannot be used is listed in skipped.csv with the reason. Ctrl-C is safe: the same command goes on.
     """
-    wanted = wanted_images(sources, folder=images)
+    columns = tables.Columns(image_column or "image", caption_column or "caption")
+    wanted = wanted_images(sources, folder=images, columns=columns)
     if pixels and (model is None or whole):
         raise InputError("--pixels are those that a model reads; give its --model with it, and no --global")
-    if model is None:
-        if whole:
-            raise InputError("--global is a model's vector of the whole image; give a --model with it")
-        _note("the built-in pixel grid knows colours and edges only, for drawings and tests; photos need a --model")
-    extractor: Extractor
-    if model is None:
-        extractor = PixelGrid(grid=grid)
-    elif pixels:
-        extractor = Pixels(model)
-    else:
-        extractor = VisionModel(model, grid=grid, whole=whole, device=assembly.choose_device(device))
+    if whole and model is None:
+        raise InputError("--global is a model's vector of the whole image; give a --model with it")
     found = extract(
         wanted,
-        extractor,
+        _extractor(model, grid=grid, whole=whole, pixels=pixels, device=device),
         folder,
         cache=cache,
         batch_size=batch_size,
@@ -480,10 +640,7 @@ def features_(
     )
     shape = " x ".join(str(side) for side in found.shape)
     out.print(f"{found.images:,} images, {shape} each ({found.computed:,} computed now), in {folder}", soft_wrap=True)
-    if found.skipped:
-        _note(
-            f"{len(found.skipped):,} images were skipped, and training leaves their pairs out: {folder / 'skipped.csv'}"
-        )
+    _note_skipped(found, folder)
     if sources[0].suffix in tables.SUFFIXES:
         paths = f"--features {folder / 'features.npy'} --ids {folder / 'ids.txt'}"
         if pixels:
@@ -528,7 +685,7 @@ def demo(
 
     def listen(name: str, chosen: config.Config) -> Terminal:
         err.print(f"training {name}")
-        return Terminal(recipe.schedule(chosen), err, networks=assembly.NETWORKS.get(chosen.method, 1))
+        return _terminal(chosen)
 
     outcomes = demonstration.demo(
         folder, images=images, seed=seed, settings=tuple(settings or ()), watch=_watch, listen=listen

@@ -65,6 +65,10 @@ class DataConfig(Section):
     """File with the image id of each row of the features, one per line."""
     vocab: OptionalText = None
     """Vocabulary in the field's JSON; empty: built from the train and dev captions."""
+    image_column: str = "image"
+    """What a table calls the column of image names."""
+    caption_column: str = "caption"
+    """What a table calls the column of captions."""
     min_count: Count = 4
     """How often a word must be seen to enter a built vocabulary."""
     max_words: Count = 128

@@ -239,7 +239,10 @@ def _write(
     if not usable:
         write_bytes(out, reasons, advice=_ADVICE)
         common = ", ".join(f"{count:,} x {why}" for why, count in Counter(why for _, why in skipped).most_common(3))
-        raise InputError(f"{out}: none of the {len(skipped):,} images can be used ({common})")
+        raise InputError(
+            f"{out}: none of the {len(skipped):,} images can be used ({common}); "
+            "--images says in which folder a table's images are"
+        )
     temporary = path.with_name(".features.npy.tmp")
     try:
         with temporary.open("wb") as file:

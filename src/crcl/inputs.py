@@ -19,6 +19,7 @@ from crcl.data.files import open_array
 from crcl.data.formats import read
 from crcl.data.pairs import Pairs
 from crcl.data.subwords import Subwords, Words
+from crcl.data.tables import Columns
 from crcl.data.texts import Texts, TextVectors
 from crcl.data.vocab import SPECIALS, Tokens, Vocabulary
 from crcl.errors import InputError
@@ -144,7 +145,19 @@ def read_data(
 def read_split(config: Config, split: str) -> Pairs:
     """One split of the data that a config names."""
     where = config.data
-    return read(where.path, split, features=where.features, ids=where.ids, text_features=where.text_features)
+    return read(
+        where.path,
+        split,
+        features=where.features,
+        ids=where.ids,
+        text_features=where.text_features,
+        columns=columns(config),
+    )
+
+
+def columns(config: Config) -> Columns:
+    """What the data's table calls its columns."""
+    return Columns(config.data.image_column, config.data.caption_column)
 
 
 def audited_pairs(run: Run, config: Config) -> Pairs:

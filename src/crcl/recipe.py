@@ -31,6 +31,8 @@ FREE_TO_CHANGE = {
     "data.features",
     "data.text_features",
     "data.ids",
+    "data.image_column",
+    "data.caption_column",
     "data.vocab",
     "noise.file",
     "mscn.trusted",

@@ -17,6 +17,7 @@ import numpy as np
 from crcl.data import embeddings, tables
 from crcl.data.files import SHOWN, open_features, read_ids, read_lines, refuse, refuse_duplicates, require
 from crcl.data.pairs import Pairs
+from crcl.data.tables import Columns
 from crcl.errors import InputError, did_you_mean
 
 _IMAGES = "_ims.npy"
@@ -31,14 +32,16 @@ def read(
     features: str | Path | None = None,
     ids: str | Path | None = None,
     text_features: str | Path | None = None,
+    columns: Columns = tables.USUAL,
 ) -> Pairs:
     """Pairs of one split of a folder or a table.
 
-    `features` and `ids` say where a table's images are, `text_features` where vectors of its captions are.
+    `features` and `ids` say where a table's images are, `text_features` where vectors of its captions are, and
+    `columns` what the table calls its images and captions.
     """
     path = Path(path)
     if path.suffix in tables.SUFFIXES and not path.is_dir():
-        return tables.read(path, split, features=features, ids=ids, text_features=text_features)
+        return tables.read(path, split, features=features, ids=ids, text_features=text_features, columns=columns)
     if any(given is not None for given in (features, ids, text_features)):
         raise InputError(f"{path}: features and ids are given for a table only; a folder holds its own")
     if embeddings.is_embeddings(path):
@@ -55,11 +58,11 @@ def read(
     return _arrange(images, captions, read_ids(listed), text=text, ids=listed)
 
 
-def splits(path: str | Path) -> list[str]:
+def splits(path: str | Path, columns: Columns = tables.USUAL) -> list[str]:
     """The splits that are there: train, dev, test first, others after them."""
     path = Path(path)
     if path.suffix in tables.SUFFIXES and not path.is_dir():
-        return in_order(tables.splits(path))
+        return in_order(tables.splits(path, columns))
     if embeddings.is_embeddings(path):
         return in_order(embeddings.splits(path))
     if not path.is_dir():
@@ -68,6 +71,11 @@ def splits(path: str | Path) -> list[str]:
             raise InputError(f"{path}: expected a folder with {{split}}{_IMAGES} files, or a table ({kinds})")
         require(path, purpose=f"a folder with {{split}}{_IMAGES} files, or a table ({kinds})")
     return in_order(file.name.removesuffix(_IMAGES) for file in path.glob(f"*{_IMAGES}"))
+
+
+def holds_splits(path: Path) -> bool:
+    """Whether a folder is in the field's layout."""
+    return any(path.glob(f"*{_IMAGES}"))
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -36,7 +36,9 @@ class Wanted(NamedTuple):
     """The folder that it must not leave; None where the user named the file."""
 
 
-def wanted_images(sources: Sequence[Path], *, folder: Path | None = None) -> list[Wanted]:
+def wanted_images(
+    sources: Sequence[Path], *, folder: Path | None = None, columns: tables.Columns = tables.USUAL
+) -> list[Wanted]:
     """The images of a table, of a folder with those below it, or the files themselves; each name once."""
     if folder is not None and not folder.is_dir():
         raise InputError(f"{folder}: no such folder; it must hold the images")
@@ -45,7 +47,7 @@ def wanted_images(sources: Sequence[Path], *, folder: Path | None = None) -> lis
             raise InputError(f"{sources[0]}: a folder of images needs no other one; --images goes with a table")
         names, root = _below(sources[0]), sources[0]
     elif len(sources) == 1 and sources[0].suffix in tables.SUFFIXES:
-        names, root = tables.image_names(sources[0]), folder or sources[0].parent
+        names, root = tables.image_names(sources[0], columns), folder or sources[0].parent
     else:
         for path in sources:
             if path.is_dir() or path.suffix in tables.SUFFIXES:

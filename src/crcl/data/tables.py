@@ -8,6 +8,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,8 +36,16 @@ HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share of the images, and how many at the 
 _SEED = 0  # of the held-out images: the same table is always cut in the same way
 _SEARCHED = 10_000  # ids among which a near one is looked for; with more it would take minutes
 _DEV = dict.fromkeys(("val", "valid", "validation"), "dev")
-_REQUIRED = ("image", "caption")
-_COLUMNS = (*_REQUIRED, "split")
+
+
+class Columns(NamedTuple):
+    """What a table calls the columns that are read."""
+
+    image: str = "image"
+    caption: str = "caption"
+
+
+USUAL = Columns()
 
 
 def read(
@@ -46,14 +55,15 @@ def read(
     features: str | Path | None,
     ids: str | Path | None,
     text_features: str | Path | None = None,
+    columns: Columns = USUAL,
 ) -> Pairs:
     """Pairs of one split; its images are those that occur in it, in order of first appearance."""
-    table = _read_table(path)
+    table = _read_table(path, columns)
     chosen = rows_of(path, table, split)
-    names, captions = (table[column].take(chosen).to_pylist() for column in _REQUIRED)
+    names, captions = (table[column].take(chosen).to_pylist() for column in USUAL)
     problems = []
     for row, name, caption in zip(chosen, names, captions, strict=True):
-        empty = [column for column, value in (("image", name), ("caption", caption)) if not value]
+        empty = [column for column, value in zip(columns, (name, caption), strict=True) if not value]
         problems += [f"{_place(path, row)}: empty {column}; each row needs an image and a caption" for column in empty]
     refuse(problems)
 
@@ -97,15 +107,15 @@ def read(
     )
 
 
-def image_names(path: Path) -> list[str]:
+def image_names(path: Path, columns: Columns = USUAL) -> list[str]:
     """The image of each row; empty where a row names none."""
-    names: list[str] = _read_table(path)["image"].to_pylist()
+    names: list[str] = _read_table(path, columns)["image"].to_pylist()
     return names
 
 
-def splits(path: Path) -> list[str]:
+def splits(path: Path, columns: Columns = USUAL) -> list[str]:
     """The values of the column `split`, or train and dev where there is none."""
-    return splits_of(_read_table(path))
+    return splits_of(_read_table(path, columns))
 
 
 def splits_of(table: pa.Table) -> list[str]:
@@ -164,8 +174,7 @@ def _find_features(
     path: Path, features: str | Path | None, ids: str | Path | None, *, by_row: bool
 ) -> tuple[Path, Path | None]:
     """The features file and its ids file: as given, or as found next to the table; no ids where rows may do."""
-    folder = path.parent
-    default = folder / "features.npy", folder / f"{path.stem}_ims.npy"
+    default = default_features(path)
     stored = Path(features) if features is not None else _first(*default)
     require(stored, purpose=f"the features of the table's images (there, in {default[1].name} or in a file given)")
     named = stored.with_name(stored.name.removesuffix(".npy").removesuffix("_ims") + "_ids.txt")
@@ -174,6 +183,11 @@ def _find_features(
     if by_row and ids is None and not listed.is_file():
         return stored, None
     return stored, require(listed, purpose=f"the image of each row of {stored.name}, one on each line")
+
+
+def default_features(path: Path) -> tuple[Path, Path]:
+    """Where features are looked for that are not named: next to the table."""
+    return path.parent / "features.npy", path.parent / f"{path.stem}_ims.npy"
 
 
 def _first(*paths: Path) -> Path:
@@ -202,11 +216,13 @@ def _read_skipped(path: Path) -> set[str]:
         raise InputError(f"{path}: {error}; expected the columns image and reason") from error
 
 
-def _read_table(path: Path) -> pa.Table:
-    """The columns image, caption and (if there) split, all as trimmed strings without nulls."""
-    require(path, purpose="a table with the columns image and caption")
+def _read_table(path: Path, columns: Columns) -> pa.Table:
+    """The columns image, caption and (if there) split, so called, all as trimmed strings without nulls."""
+    if columns.image == columns.caption or "split" in columns:
+        raise InputError(f"{path}: image and caption are two columns, and 'split' is neither; got {columns}")
+    require(path, purpose=f"a table with the columns {columns.image} and {columns.caption}")
     try:
-        table = {".jsonl": _read_json, ".parquet": _read_parquet}.get(path.suffix, _read_csv)(path)
+        table = {".jsonl": _read_json, ".parquet": _read_parquet}.get(path.suffix, _read_csv)(path, columns)
         table.validate(full=True)  # undecodable text
     except InputError:
         raise
@@ -216,8 +232,10 @@ def _read_table(path: Path) -> pa.Table:
         raise InputError(f"{path}: not a readable {path.suffix[1:]} table ({error})") from error
     if not len(table):
         raise InputError(f"{path}: no rows, expected one image and caption in each")
-    columns = {name: pc.utf8_trim_whitespace(pc.fill_null(table[name], "")) for name in table.column_names}
-    trimmed = pa.table(columns)
+    ours = dict(zip(columns, USUAL, strict=True))
+    trimmed = pa.table(
+        {ours.get(name, name): pc.utf8_trim_whitespace(pc.fill_null(table[name], "")) for name in table.column_names}
+    )
     refuse_unnamed_splits(path, trimmed)
     return trimmed
 
@@ -229,48 +247,51 @@ def refuse_unnamed_splits(path: Path, table: pa.Table) -> None:
         refuse([f"{_place(path, row)}: empty split; name one in each row or leave the column out" for row in unnamed])
 
 
-def _used(path: Path, there: list[str]) -> list[str]:
+def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
     """Those of the columns that are read; refuses a table that lacks one."""
-    missing = [column for column in _REQUIRED if column not in there]
+    missing = [column for column in columns if column not in there]
+    options = {columns.image: "--image-column", columns.caption: "--caption-column"}
     refuse(
         [
-            f"{path}: no column '{column}'{did_you_mean(column, there)}; columns: {', '.join(there)}"
+            f"{path}: no column '{column}'{did_you_mean(column, there)}; columns: {', '.join(there)}; "
+            f"another name is given by {options[column]}"
             for column in missing
         ]
     )
-    return [column for column in _COLUMNS if column in there]
+    return [column for column in (*columns, "split") if column in there]
 
 
-def _read_csv(path: Path) -> pa.Table:
+def _read_csv(path: Path, columns: Columns) -> pa.Table:
     parse = pyarrow.csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",", newlines_in_values=True)
     with pyarrow.csv.open_csv(path, parse_options=parse) as reader:
-        used = _used(path, reader.schema.names)
+        used = _used(path, columns, reader.schema.names)
     convert = pyarrow.csv.ConvertOptions(include_columns=used, column_types={name: pa.string() for name in used})
     return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
 
 
-def _read_json(path: Path) -> pa.Table:
+def _read_json(path: Path, columns: Columns) -> pa.Table:
     try:
-        table = _read_json_as(path, image=pa.string())
+        table = _read_json_as(path, columns, image=pa.string())
     except pa.ArrowInvalid as error:
         try:
-            table = _read_json_as(path, image=pa.int64())  # ids such as COCO's are numbers
+            table = _read_json_as(path, columns, image=pa.int64())  # ids such as COCO's are numbers
         except pa.ArrowInvalid:
             raise error from None
     with path.open("rb") as stream:
         first = json.loads(next(line for line in stream if line.strip()))
     absent = [name for name in table.column_names if table[name].null_count == len(table)]
-    used = _used(path, [name for name in dict.fromkeys([*first, *table.column_names]) if name not in absent])
+    there = [name for name in dict.fromkeys([*first, *table.column_names]) if name not in absent]
+    used = _used(path, columns, there)
     return pa.table({name: table[name].cast(pa.string()) for name in used})
 
 
-def _read_json_as(path: Path, *, image: pa.DataType) -> pa.Table:
-    schema = pa.schema([("image", image), ("caption", pa.string()), ("split", pa.string())])
+def _read_json_as(path: Path, columns: Columns, *, image: pa.DataType) -> pa.Table:
+    schema = pa.schema([(columns.image, image), (columns.caption, pa.string()), ("split", pa.string())])
     parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     return pyarrow.json.read_json(path, parse_options=parse)
 
 
-def _read_parquet(path: Path) -> pa.Table:
-    used = _used(path, pyarrow.parquet.read_schema(path).names)
+def _read_parquet(path: Path, columns: Columns) -> pa.Table:
+    used = _used(path, columns, pyarrow.parquet.read_schema(path).names)
     table = pyarrow.parquet.read_table(path, columns=used)
     return pa.table({name: table[name].cast(pa.string()) for name in used})

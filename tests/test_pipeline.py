@@ -1,0 +1,175 @@
+"""One command from a table and images, or from embeddings, to suspects with a stated precision, a page, a clean table."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+import pytest
+from embedded import write_embeddings
+from PIL import Image
+from tiny import SMALL, Answer, call, command, write_folder
+
+from crcl.checkpoint import Run
+from crcl.data import scenes
+
+QUICK = [word for setting in [*SMALL, "train.pieces=[2,3]"] for word in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of 60 drawn scenes with two captions each, other column names, and images that cannot be used."""
+    folder = tmp_path_factory.mktemp("drawn")
+    scenes.write(folder / "scenes", describe=lambda image: np.zeros((1, 1), np.float32), train=60, dev=1, test=1)
+    captions = (folder / "scenes" / "train_caps.txt").read_text("utf-8").splitlines()
+    photos = folder / "scenes" / "images"
+    (photos / "broken.png").write_bytes(b"not an image")
+    Image.new("CMYK", (8, 8)).save(photos / "print.jpg")
+    with (folder / "pairs.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("file", "text", "licence"))
+        for image in range(60):
+            for caption in captions[5 * image : 5 * image + 2]:
+                writer.writerow((f"{image:06}.png", caption, "cc0"))
+        writer.writerow(("broken.png", "a broken picture of a red square", "cc0"))
+        writer.writerow(("missing.png", "a missing picture of a red square", "cc0"))
+        writer.writerow(("print.jpg", "<script>alert(1)</script> in four colours", "cc0"))
+    return folder
+
+
+def audit_of(folder: Path, *words: str) -> list[str]:
+    columns = ["--image-column", "file", "--caption-column", "text"]
+    return ["audit", "pairs.csv", "--images", str(folder / "scenes" / "images"), *columns, *QUICK, *words]
+
+
+@pytest.fixture(scope="module")
+def audited(drawn: Path) -> Answer:
+    answer = command(*audit_of(drawn), cwd=drawn)
+    assert answer.code == 0, answer.err
+    return answer
+
+
+def test_one_command_makes_features_a_run_a_table_and_a_page(drawn: Path, audited: Answer) -> None:
+    made = drawn / "pairs-audit"
+    assert "estimated" in audited.out
+    assert "2 images were skipped" in audited.err
+    assert "broken.png" in (made / "features" / "skipped.csv").read_text("utf-8")
+    run = Run.open(made / "run")
+    judged = run.sizes["pairs"]
+    assert 100 < judged < 121  # a tenth of the images is held out
+    assert len(run.load_decoy_ledger()) == judged // 4
+    table = pyarrow.csv.read_csv(made / "audit.csv")
+    assert table.num_rows == judged
+    assert {"row", "image", "caption", "correspondence", "suspect", "caption_1", "image_3_similarity"} <= set(
+        table.column_names
+    )
+    page = (made / "report" / "index.html").read_text("utf-8")
+    assert "<script>alert(1)" not in page
+    assert any((made / "report" / "thumbs").iterdir())
+
+
+def test_given_again_nothing_is_trained_again(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (drawn / "pairs-audit" / "run" / "training.pt").stat().st_mtime_ns
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--precision", "0.2"))
+    assert answer.code == 0, answer.err
+    assert "epoch" not in answer.err
+    assert (drawn / "pairs-audit" / "run" / "training.pt").stat().st_mtime_ns == before
+
+
+def test_suggestions_are_for_suspects_only(drawn: Path, audited: Answer) -> None:
+    rows = pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist()
+    for row in rows:
+        assert (row["caption_1"] not in (None, "")) == row["suspect"]
+        assert row["caption_1"] != row["caption"]
+        assert row["image_1"] != row["image"]
+
+
+def test_the_clean_table_has_the_columns_of_the_table(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", "--precision", "0.2")
+    assert answer.code == 0, answer.err
+    cleaned = pyarrow.csv.read_csv(drawn / "cleaned.csv")
+    assert cleaned.column_names == ["file", "text", "licence"]
+    flagged = sum(row["suspect"] for row in pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist())
+    assert cleaned.num_rows == 123 - flagged
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--threshold", "0.1", "--precision", "0.9"], "give one of them"),
+        (["--precision", "1.5"], "precision must be above 0"),
+        (["-o", "suspects.xlsx"], ".csv or .parquet"),
+        (["--report", "scenes"], "not a report"),
+        (["--decoys", "0.7"], "data.decoys"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_long_work(
+    drawn: Path,
+    audited: Answer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, *words))
+    assert answer.code == 2
+    assert message in answer.err
+
+
+def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "pairs.csv"
+    table.write_text("image,caption\na.jpg,a dog\nb.jpg,a cat\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, "audit", "pairs.csv", *QUICK)
+    assert answer.code == 2
+    assert "--images" in answer.err
+    answer = call(capsys, monkeypatch, "audit", "pairs.csv", "--image-column", "caption", *QUICK)
+    assert answer.code == 2
+    assert "two columns" in answer.err
+
+
+def test_embeddings_and_the_fields_layout_are_audited_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_embeddings(tmp_path / "vectors")
+    write_folder(tmp_path / "field", train=60)
+    for data, settings in (("vectors", ["--set", "matcher.name=dual"]), ("field", [])):
+        answer = call(capsys, monkeypatch, "audit", data, "--folder", f"of-{data}", *QUICK, *settings)
+        assert answer.code == 0, answer.err
+        assert (tmp_path / f"of-{data}" / "report" / "index.html").is_file()
+        assert (tmp_path / f"of-{data}" / "audit.csv").is_file()
+
+
+def test_a_precision_needs_decoys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_folder(tmp_path / "data")
+    words = [word for setting in SMALL for word in ("--set", setting)]
+    assert call(capsys, monkeypatch, "train", str(data), "-o", str(tmp_path / "run"), *words).code == 0
+    answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"), "--precision", "0.9")
+    assert answer.code == 2
+    assert "--decoys" in answer.err
+
+
+def test_few_decoys_estimate_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_folder(tmp_path / "data")  # 48 pairs, 12 decoys
+    words = [*(word for setting in SMALL for word in ("--set", setting)), "--decoys", "0.05"]
+    assert call(capsys, monkeypatch, "train", str(data), "-o", str(tmp_path / "run"), *words).code == 0
+    answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"))
+    assert answer.code == 0
+    assert "too few" in answer.err
+    assert "suspect at threshold 0.1" in answer.out
+    assert json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))["config"]["data"]["decoys"] == 0.05
