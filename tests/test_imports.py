@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     (
         *("adopt", "demo", "info", "export", "progress", "recipe", "inputs", "assembly", "train", "audit", "plots"),
-        "extract",
+        *("extract", "experiments", "planning", "jobs", "comparison", "reproduce", "drawing"),
     ),
     ("methods", "score", "checkpoint", "published"),
     ("matchers", "ledger", "losses", "division", "metrics", "theory", "features", "vision"),
