@@ -242,10 +242,10 @@ class Run:
             raise _could_not_save(path, error) from error
 
     def kept_beliefs(self) -> np.ndarray:
-        """The beliefs after each epoch of the metrics; NaN where they were not kept. (epochs, N) float16"""
+        """The beliefs after each epoch of the metrics; NaN where they were not kept. (epochs, N)"""
         path, epochs, pairs = self.path / "beliefs.f16", len(self.metrics()), self.sizes["pairs"]
         there = np.fromfile(path, dtype="<f2", count=epochs * pairs) if path.is_file() else np.empty(0, "<f2")
-        beliefs = np.full(epochs * pairs, np.nan, dtype=np.float16)
+        beliefs = np.full(epochs * pairs, np.nan, dtype=np.float32)
         beliefs[: len(there)] = there
         return beliefs.reshape(epochs, pairs)
 

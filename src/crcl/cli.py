@@ -554,7 +554,7 @@ def reproduce(
     with locked(folder, busy="another `crcl reproduce` is at work here"):
         failed = [] if only_gather else _train_jobs(store, jobs.missing(store, planned), processes)
         for experiment in wanted:
-            command = _reproduce_command(experiment.name, planner)
+            command = _reproduce_command(experiment, planner)
             for path in reproducing.gather(store, planner, experiment, command=command, say=_say):
                 out.print(str(path), soft_wrap=True)
     if failed:
@@ -570,9 +570,12 @@ def _train_jobs(store: jobs.Store, left: list[jobs.Job], processes: int) -> list
         raise typer.Exit(130) from stop  # the same command goes on
 
 
-def _reproduce_command(name: str, planner: Planner) -> str:
+def _reproduce_command(experiment: experiments.Experiment, planner: Planner) -> str:
     """The command that makes a table, without the paths of this machine."""
-    words = ["crcl", "reproduce", name, "--data", "DATA", "--profile", planner.profile.name]
+    words = ["crcl", "reproduce", experiment.name]
+    if not experiment.rows:
+        return shlex.join(words)
+    words += ["--data", "DATA", "--profile", planner.profile.name]
     words += ["--seeds", str(planner.seeds)] + (["--matcher", planner.matcher] if planner.matcher else [])
     words += [word for rate in planner.rates for word in ("--noise", f"{rate:g}")]
     return shlex.join([*words, *(word for setting in planner.settings for word in ("--set", setting))])

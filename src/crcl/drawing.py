@@ -11,6 +11,9 @@ from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 from crcl.metrics import detection
 
+NEEDED = {"learning_rate", "best", "beliefs"}
+"""What the figures take of an epoch's record, beside what every record has."""
+
 
 def history(run: Run) -> Iterator[tuple[str, Figure]]:
     """Curves, and a ridge of beliefs by epoch, from the metrics of a run."""
@@ -18,6 +21,8 @@ def history(run: Run) -> Iterator[tuple[str, Figure]]:
     if not records:
         whence = "imported" if run.imported else "not trained for a whole epoch yet"
         raise InputError(f"{run.path}: {whence}: there are no epochs to draw")
+    if not all(record.keys() >= NEEDED for record in records):
+        raise InputError(f"{run.path / 'metrics.jsonl'}: damaged (a line lacks some of {', '.join(sorted(NEEDED))})")
     pieces = [record["piece"] for record in records]
     kept = [number for number, record in enumerate(records) if record["piece"] == pieces[-1] and record["best"]]
     yield (

@@ -1,6 +1,7 @@
 """Trainings to be done: where they are kept, doing them here, beside each other, or on a cluster, and scoring them.
 
-    OUT/runs/KEY/          one training each; the key is a hash of all that determines it, so tables share runs
+    OUT/runs/KEY/          one training each; the key is a hash of all that determines it, so tables share runs. An
+                           empty file `finished` marks those that were seen to be
     OUT/scores/KEY.json    what a run, or several together, reached on a split; KEY.npz: what it says of its pairs
     OUT/logs/KEY.log       what a training said that ran beside others
     OUT/jobs.txt, jobs.sh  the trainings that are left to do, one command a line, and a Slurm job array of them
@@ -44,12 +45,19 @@ class Store:
         return self.out / "runs" / job.key
 
     def finished(self, job: Job) -> bool:
-        """Whether a training has come to its end; the state in its folder says so."""
+        """Whether a training has come to its end: its state says so, and is asked once, since it is large."""
         folder = self.run(job)
         if not (folder / "config.json").is_file():
             return False
-        state = Run.open(folder).load_state()
-        return state is not None and bool(state.get("progress", {}).get("finished"))
+        if (folder / "finished").is_file():
+            return True
+        run = Run.open(folder)
+        done, planned = recipe.epochs_done(run, job.config)
+        state = run.load_state() if done >= planned else None
+        finished = state is not None and bool(state.get("progress", {}).get("finished"))
+        if finished:
+            write_bytes(folder / "finished", b"")
+        return finished
 
     def scores(self, trial: Trial) -> np.ndarray | None:
         """What was measured, if it was. (scores,)"""

@@ -74,7 +74,8 @@ class Block:
 
     @property
     def title(self) -> str:
-        return f"{self.label}, {self.noise:.0%} of the training pairs mismatched"
+        rate = f"{100 * self.noise:g} % of the training pairs mismatched" if self.noise else "no mismatches put in"
+        return f"{self.label}, {rate}"
 
 
 @dataclass
@@ -106,10 +107,10 @@ class Planner:
 
     def distributions(self, experiment: Experiment) -> list[tuple[str, Job]]:
         """Runs whose training pairs are looked at, with the first seed on the first data set."""
-        if not experiment.distributions:
+        rows = [row for row in experiment.distributions if not self.rates or row.noise[0] in self.rates]
+        if not rows:
             return []
         source, _ = self.sources(experiment)[0]
-        rows = experiment.distributions
         return [(row.name, self._jobs(row, source, row.noise[0], 0)[0]) for row in rows]
 
     def sources(self, experiment: Experiment) -> list[tuple[Source, dict[str, str]]]:
@@ -145,8 +146,7 @@ class Planner:
             runs = self._runs(row)
             same = trained.setdefault((runs, row.settings), row.name) if self.matcher and runs else row.name
             if same != row.name or not runs:
-                trained_as = f"as {same}" if same != row.name else "not implemented" if not row.runs else "refused"
-                entries.append(Entry(row, (), trained_as))
+                entries.append(Entry(row, (), f"as {same}" if same != row.name else self._why_not(row)))
                 continue
             fingerprint = self.fingerprint(source, source.split)
             trials = tuple(
@@ -155,6 +155,9 @@ class Planner:
             )
             entries.append(Entry(row, trials, " + ".join(f"{name} on {matcher}" for name, matcher in runs)))
         return tuple(sorted(entries, key=lambda entry: rows.index(entry.row)))
+
+    def _why_not(self, row: Row) -> str:
+        return f"does not go with {self.matcher}" if row.runs else "not implemented"
 
     def _runs(self, row: Row) -> tuple[tuple[str, str], ...]:
         """What is trained for a row; nothing where its method does not go with the matcher that is asked for."""
@@ -189,7 +192,7 @@ class Planner:
         words = [str(folder.absolute()), "--preset", preset, "--method", chosen.method, "--matcher", matcher]
         words += ["--noise", str(rate), "--noise-seed", str(seed), "--seed", str(seed)]
         words += [word for setting in settings for word in ("--set", setting)]
-        about = ", ".join([f"{name} on {matcher}", *row.settings, self.label(source), f"{rate:.0%} mismatched"])
+        about = ", ".join([f"{name} on {matcher}", *row.settings, self.label(source), f"{100 * rate:g} % mismatched"])
         key = job_key(config, self.fingerprint(source, "train", "dev"))
         return Job(key, f"{about}, seed {seed}", seed, config, tuple(words))
 

@@ -74,6 +74,8 @@ def _page(planner: Planner, experiment: Experiment, parts: Sequence[Part], figur
             "",
         ]
     lines += [f"- {note}" for note in experiment.notes]
+    if parts and planner.matcher:
+        lines.append(f"- Every row is trained on `{planner.matcher}` instead of on its own matchers.")
     lines += [f"- Left out: {line}." for line in planner.left_out]
     lines += [
         f"- {part.title}: {line.name} has {len(line.ours)} of {planner.seeds} seeds."
@@ -140,7 +142,7 @@ def _bars(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figur
         return None
     mean, deviation = _mean_and_deviation([[line.ours[:, 6] for line in lines]])
     shown = deviation[0].tolist() if np.isfinite(deviation).any() else None
-    return plots.comparison([line.name for line in lines], mean[0].tolist(), spread=shown, title=blocks[0].title)
+    return plots.comparison([line.name for line in lines], mean[0].tolist(), spread=shown, title=blocks[0].label)
 
 
 def _sweeps(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
