@@ -4,6 +4,7 @@ import csv
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +19,12 @@ from PIL import Image
 from tiny import SMALL, Answer, call, environment, start, write_folder
 
 from crcl import experiments, inputs, jobs, recipe
+from crcl.checkpoint import locked
 from crcl.errors import TrainingError
 from crcl.metrics import retrieval
 from crcl.planning import Planner
 from crcl.score import mean_similarities
+from crcl.train import Interrupted
 
 TINY = (*(setting for setting in SMALL if not setting.startswith("matcher.name")), "matcher.similarity=8")
 RATES = {"table1": ["0.6"], "supp-table2": ["0.6"], "fig2": ["0.6"]}
@@ -221,15 +224,19 @@ def test_processes_train_beside_each_other_and_tell_of_failures(data: Path, tmp_
     assert any(line.startswith("2 of 2 runs done") for line in told)
 
 
+@pytest.mark.slow
 def test_a_failed_run_costs_its_own_cell_alone(
     crcl: Crcl, data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = recipe.train
+    assert crcl(*words("table4", data, out)).code == 0
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    planner = Planner(experiments.profile("cpu"), data, seeds=2, settings=TINY, matcher="bow")
+    trial = planner.blocks(experiments.experiment("table4"))[0].entries[-1].trials[1]
+    shutil.rmtree(tmp_path / "runs" / trial.jobs[0].key)
+    (tmp_path / "scores" / f"{trial.key}.json").unlink()
 
-    def stumble(chosen: object, *given: object, **options: object) -> object:
-        if chosen.method == "infonce" and chosen.train.seed == 1:  # type: ignore[attr-defined]
-            raise TrainingError("the loss is NaN")
-        return train(chosen, *given, **options)  # type: ignore[arg-type]
+    def stumble(*given: object, **options: object) -> None:
+        raise TrainingError("the loss is NaN")
 
     monkeypatch.setattr(recipe, "train", stumble)
     answer = crcl(*words("table4", data, tmp_path))
@@ -239,6 +246,39 @@ def test_a_failed_run_costs_its_own_cell_alone(
     seeds = {line["method"]: line["seeds"] for line in rows(tmp_path / "table4.csv")}
     assert seeds.pop("L_d") == "1"
     assert set(seeds.values()) == {"2"}
+
+
+def test_ctrl_c_says_how_to_go_on(crcl: Crcl, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*given: object, **options: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr(recipe, "train", stop)
+    asked = words("table4", data, tmp_path)
+    answer = crcl(*asked)
+    assert answer.code == 130
+    assert answer.err.endswith(f"Go on with:\n  {shlex.join(['crcl', *asked])}\n")
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_passed_on_to_processes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They save what they have, and nobody is left behind."""
+    planner = Planner(
+        experiments.profile("cpu"), data, seeds=1, settings=(*TINY, "train.pieces=[1,5000]"), matcher="bow"
+    )
+    job = planner.blocks(experiments.experiment("table4"))[0].entries[0].trials[0].jobs[0]
+    sleep = time.sleep
+
+    def press(seconds: float) -> None:
+        if (tmp_path / "runs" / job.key / "training.pt").is_file():
+            raise KeyboardInterrupt
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", press)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.train_apart(jobs.Store(tmp_path), [job], 2, say=lambda line: None)
+    assert "stopped; what was saved is kept" in (tmp_path / "logs" / f"{job.key}.log").read_text("utf-8")
+    with locked(tmp_path / "runs" / job.key):  # nobody trains there any more
+        assert not jobs.Store(tmp_path).finished(job)
 
 
 def test_the_list_names_all(crcl: Crcl) -> None:

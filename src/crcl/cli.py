@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -541,7 +542,7 @@ def reproduce(
     )
     store = jobs.Store(folder)
     planned = reproducing.jobs_of(planner, wanted)
-    for line in planner.left_out:
+    for line in dict.fromkeys(line for experiment in wanted for line in planner.left_out(experiment)):
         _note(f"left out: {line}")
     if print_jobs:
         left = jobs.missing(store, planned)
@@ -563,6 +564,7 @@ def reproduce(
 
 def _train_jobs(store: jobs.Store, left: list[jobs.Job], processes: int) -> list[str]:
     if processes > 1:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a cluster sends is as good as Ctrl-C
         return jobs.train_apart(store, left, processes, say=_say)
     try:
         return jobs.train_here(store, left, say=_say, listen=_terminal)

@@ -24,6 +24,8 @@ class Line:
     """The seed of each row of `ours`."""
     trained: str = ""
     """Which methods and matchers, in words; or why nothing was trained."""
+    planned: int = 0
+    """How many seeds there were to be."""
     paper: dict[str, Numbers] = field(default_factory=dict)
     """By the name of the paper's data set."""
 

@@ -120,7 +120,10 @@ def train_here(store: Store, jobs: Sequence[Job], *, say: Say, listen: Callable[
 
 
 def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, say: Say) -> list[str]:
-    """Train so many at a time, each in a process of its own with a log; gives what went wrong."""
+    """Train so many at a time, each in a process of its own with a log; gives what went wrong.
+
+    Ctrl-C is passed on: they save and end. Those of a process that was killed outright go on to their end.
+    """
     waiting, failed = list(reversed(jobs)), []
     running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
     pace = _Pace(len(jobs))
@@ -132,19 +135,7 @@ def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, say: Say) 
             while waiting and len(running) < processes:
                 job = waiting.pop()
                 words = [sys.executable, "-m", "crcl", *job.command(store.run(job))[1:]]
-                with (store.out / "logs" / f"{job.key}.log").open("wb") as log:
-                    # a session of its own: Ctrl-C comes once, from here
-                    running[job.key] = (
-                        job,
-                        subprocess.Popen(
-                            words,
-                            stdin=subprocess.DEVNULL,
-                            stdout=log,
-                            stderr=log,
-                            env=environment,
-                            start_new_session=True,
-                        ),
-                    )
+                running[job.key] = job, _begin(words, store.out / "logs" / f"{job.key}.log", environment)
             ended = [(job, process) for job, process in running.values() if process.poll() is not None]
             for job, process in ended:
                 del running[job.key]
@@ -160,6 +151,14 @@ def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, say: Say) 
             process.wait()
         raise
     return failed
+
+
+def _begin(words: list[str], log: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """A process with a log, in a session of its own, so that Ctrl-C comes to it once: from us."""
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
+        )
 
 
 class _Pace:

@@ -90,7 +90,6 @@ class Planner:
     """Train every row on this one instead of on its own."""
     rates: tuple[float, ...] = ()
     """Only these rates of mismatches; none: all."""
-    left_out: list[str] = field(default_factory=list)
     _fingerprints: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def blocks(self, experiment: Experiment) -> list[Block]:
@@ -116,19 +115,21 @@ class Planner:
     def sources(self, experiment: Experiment) -> list[tuple[Source, dict[str, str]]]:
         """The data sets of a table that are there, each with the columns of the paper that it stands for."""
         found: dict[tuple[Path, str, int], tuple[Source, dict[str, str]]] = {}
-        missing = []
         for column in experiment.columns:
             source = self.profile.sources[column]
-            if not self.folder(source).exists():
-                missing.append(f"{source.name} ({source.folder} is not in {self.data.name})")
-                continue
-            where = (self.folder(source), source.split, source.folds)
-            found.setdefault(where, (source, {}))[1][column] = source.name
+            if self.folder(source).exists():
+                where = (self.folder(source), source.split, source.folds)
+                found.setdefault(where, (source, {}))[1][column] = source.name
         if not found and experiment.columns:
             folders = ", ".join(sorted({str(self.folder(self.profile.sources[name])) for name in experiment.columns}))
             raise InputError(f"{experiment.name}: none of its data is there: {folders}; say with --data where they are")
-        self.left_out += [line for line in missing if line not in self.left_out]
         return list(found.values())
+
+    def left_out(self, experiment: Experiment) -> list[str]:
+        """The data sets of a table that are not there, in words."""
+        wanted = [self.profile.sources[column] for column in experiment.columns]
+        absent = [source for source in wanted if not self.folder(source).exists()]
+        return [f"{source.name} ({source.folder} is not in {self.data.name})" for source in absent]
 
     def folder(self, source: Source) -> Path:
         return self.data / source.folder

@@ -60,36 +60,32 @@ def _part(store: Store, block: Block) -> Part:
         ours = np.array(list(there.values())).reshape(-1, len(SCORES))
         papers = {name: entry.row.published(column, block.noise) for column, name in block.columns.items()}
         paper = {name: numbers for name, numbers in papers.items() if numbers is not None}
-        lines.append(Line(entry.row.name, ours, tuple(there), entry.trained, paper))
+        lines.append(Line(entry.row.name, ours, tuple(there), entry.trained, len(entry.trials), paper))
     return Part(block.title, tuple(block.columns.values()), tuple(lines))
 
 
 def _page(planner: Planner, experiment: Experiment, parts: Sequence[Part], figures: Sequence[str], command: str) -> str:
     lines = [f"# {experiment.title}", "", f"    {command}", ""]
     if parts:
-        seeds = "seed 0" if planner.seeds == 1 else f"seeds 0 to {planner.seeds - 1}"
+        seeds = "seed 0" if planner.seeds == 1 else f"mean ± standard deviation over seeds 0 to {planner.seeds - 1}"
         lines += [
-            f"Profile `{planner.profile.name}`, {seeds} (weights, batches and mismatches): mean ± standard deviation. "
-            "Scores are of the test images, at the epoch that is best on dev. The paper's numbers are of its own data.",
+            f"Profile `{planner.profile.name}`, {seeds} (of weights, batches and mismatches). Scores are of the test "
+            "images, at the epoch that is best on dev. The paper's numbers are of its own data.",
             "",
         ]
     lines += [f"- {note}" for note in experiment.notes]
     if parts and planner.matcher:
         lines.append(f"- Every row is trained on `{planner.matcher}` instead of on its own matchers.")
-    lines += [f"- Left out: {line}." for line in planner.left_out]
+    lines += [f"- Left out: {line}." for line in planner.left_out(experiment)]
     lines += [
-        f"- {part.title}: {line.name} has {len(line.ours)} of {planner.seeds} seeds."
+        f"- {part.title}: {line.name} has {len(line.ours)} of {line.planned} seeds."
         for part in parts
         for line in part.lines
-        if _lacks(line, planner.seeds)
+        if len(line.ours) < line.planned
     ]
     lines += ["", *(f"![{experiment.title}]({name}.png)" for name in figures), ""]
     lines += [f"{comparison.markdown(part)}\n" for part in parts]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _lacks(line: Line, seeds: int) -> bool:
-    return " on " in line.trained and len(line.ours) < seeds
 
 
 def _figures(
