@@ -26,6 +26,7 @@ from sklearn.metrics import roc_auc_score
 
 from crcl import assembly, config, inputs, metrics, plots, recipe
 from crcl.checkpoint import Run
+from crcl.comparison import spread
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 from crcl.metrics import detection
@@ -241,13 +242,6 @@ def cells(rows: list[dict[str, Any]]) -> list[str]:
         spread([row["people"] for row in rows if "people" in row], 3),
         f"{np.mean([row['seconds'] for row in rows]):.0f}",
     ]
-
-
-def spread(values: list[float], digits: int) -> str:
-    if not values:
-        return "–"
-    mean = f"{np.mean(values):.{digits}f}"
-    return f"{mean} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else mean
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from crcl.data.vocab import Vocabulary
 from crcl.metrics import retrieval
 from crcl.score import mean_similarities
 
-COMMANDS = ["train", "import", "evaluate", "audit", "clean", "export", "noise", "info", "demo"]
+COMMANDS = ["train", "import", "evaluate", "audit", "clean", "export", "noise", "info", "plot", "reproduce", "demo"]
 Crcl = Callable[..., Answer]
 
 

@@ -1,4 +1,4 @@
-"""One command from a table and images, or from embeddings, to suspects with a stated precision, a page, a clean table."""
+"""One command from a table and images, or from embeddings, to suspects, how sure that is, a page, a clean table."""
 
 import csv
 import json

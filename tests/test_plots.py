@@ -42,14 +42,25 @@ def words(figure: Figure) -> list[str]:
         lambda: plots.comparison(["plain", "CRCL"], [200.0, 290.5], spread=[3.0, 1.0]),
         lambda: plots.robustness([0.2, 0.8], ["CRCL", "plain"], [[290, 240], [200, 90]], spread=[[1, 2], [3, 4]]),
         lambda: plots.overview(["plain", "CRCL"], [200.0, 290.5], CORRESPONDENCE, TRUTH, auroc=0.9),
+        lambda: plots.sweeps(["τ", "β"], [[0.1, 0.2], [0.5]], [[300, 310], [np.nan]], spreads=[[1, np.nan], [np.nan]]),
+        lambda: plots.epochs(["CRCL", "$x$"], {"image to text": [[1, 2], [3, 4, 5]], "text to image": [[1], [2]]}),
+        lambda: plots.bound([0, 1], [-0.2, 0], [0.2, 0]),
+        lambda: plots.distributions([("similarity", CORRESPONDENCE), ("belief", CORRESPONDENCE)], [TRUTH, TRUTH]),
+        lambda: plots.curves([3, 2, 1], [10, 20, 30], [1e-3] * 3, pieces=[0, 0, 1], best=2),
+        lambda: plots.ridge(np.eye(30, 20), pieces=np.arange(30) // 10),
+        lambda: plots.ranks([0, 0, 3], [0, 1, 2, 900]),
+        lambda: plots.detected([0.5, np.nan], [0.0, 0.1], [1.0, 0.9], pieces=[0, 1], threshold=0.1),
         lambda: plots.sheet([(Image.new("RGB", (30, 20), "red"), "a red thing", 0.1, False)] * 5, columns=2),
     ],
 )
 def test_the_same_input_gives_the_same_bytes(make, tmp_path):
-    plots.save(make(), tmp_path / "a.png")
-    plots.save(make(), tmp_path / "b.png")
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png"]
+    for ending, head in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
+        first, second = (tmp_path / f"{name}{ending}" for name in "ab")
+        plots.save(make(), first)
+        plots.save(make(), second)
+        assert first.read_bytes() == second.read_bytes()
+        assert first.read_bytes().startswith(head)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a.svg", "b.png", "b.svg"]
 
 
 @pytest.mark.parametrize(
@@ -161,3 +172,25 @@ def test_a_failed_save_leaves_the_old_picture(tmp_path, monkeypatch):
         plots.save(plots.sheet([]), path)
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_lines_differ_in_grey_too():
+    """Eight lines beside each other never share both marker and dashes."""
+    figure = plots.epochs([str(n) for n in range(8)], {"a": [[n, n + 1] for n in range(8)]})
+    styles = {(line.get_marker(), str(line._unscaled_dash_pattern)) for line in figure.axes[0].lines}
+    assert len(styles) == 8
+
+
+def test_a_ridge_shows_the_last_epoch_and_no_more_than_asked():
+    figure = plots.ridge(np.ones((100, 20)), pieces=np.repeat([0, 1], 50), most=10)
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(names) == 10
+    assert names[0] == "1  (piece 1)"
+    assert names[-1] == "100"
+
+
+def test_ranks_are_drawn_as_recall_at_every_k():
+    figure = plots.ranks([0, 0, 3, 9], [0])
+    line = figure.axes[0].lines[0]
+    drawn = dict(zip(line.get_xdata().tolist(), line.get_ydata().tolist(), strict=True))
+    assert drawn == {1: 50.0, 4: 75.0, 10: 100.0}

@@ -94,7 +94,7 @@ def test_on_a_terminal_a_bar_shows_loss_rate_speed_and_time_left() -> None:
     ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (125, "2:05"), (3599.7, "1:00:00"), (7325, "2:02:05")]
 )
 def test_times_are_written_as_people_do(seconds: float, text: str) -> None:
-    assert progress._minutes(seconds) == text
+    assert progress.minutes(seconds) == text
 
 
 def working(*, terminal: bool) -> tuple[Work, io.StringIO]:

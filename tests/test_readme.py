@@ -77,5 +77,6 @@ def test_the_commands_for_research_run(tmp_path, monkeypatch, capsys):
 
 
 def settings(line: str) -> list[str]:
-    """Tiny sizes for a training, nothing for other commands."""
-    return [word for key in TINY for word in ("--set", key)] if line.startswith("crcl train") else []
+    """Tiny sizes for trainings, nothing for other commands."""
+    trains = line.startswith(("crcl train", "crcl reproduce"))
+    return [word for key in TINY for word in ("--set", key)] if trains else []

@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,3 +112,21 @@ def test_bound_by_hand() -> None:
 def test_noise_beyond_what_can_be_tolerated_is_refused(noise: float) -> None:
     with pytest.raises(ValueError, match=r"noise rate in \[0, 0.7500\) for n = 4"):
         theory.lower_bound(0.5, noise, 4)
+
+
+def test_losses_of_all_choices_of_the_positive_add_up_as_the_page_says() -> None:
+    """docs/theory.md: in each direction to (N - 1) Δ^(1-q), the identity that the bound rests on."""
+    for seed, q in enumerate((0.0, 0.3, 1.0)):
+        i2t, t2i = matching_log_probs(family(5, seed)[0], 1.0)
+        n = len(i2t)
+        total = sum(complementary(i2t.roll(-k, 1), t2i.roll(-k, 1), q).sum().item() for k in range(n))
+        deltas = [p.exp().tan().sum(dim) for p, dim in ((i2t, 1), (t2i, 0))]
+        assert total == pytest.approx((n - 1) * sum((delta ** (1 - q)).sum().item() for delta in deltas))
+
+
+def test_the_page_has_the_numbers_of_the_functions() -> None:
+    page = (Path(__file__).parents[1] / "docs/theory.md").read_text("utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| 0.")]
+    assert len(rows) == 4
+    for noise, *told in rows:
+        assert told == [f"{theory.lower_bound(q, float(noise), 128):.3f}" for q in (0, 0.25, 0.5, 0.75, 1)]

@@ -139,7 +139,7 @@ class StopAfter:
 def assert_same_runs(one: Path, other: Path) -> None:
     """Weights, ledger, metrics and the whole state agree bit for bit, and nothing half-written is left."""
     words = "vocab.json" if (one / "vocab.json").exists() else "tokenizer.json"
-    for name in ("matcher.safetensors", "metrics.jsonl", words, "noise.npy"):
+    for name in ("matcher.safetensors", "metrics.jsonl", "beliefs.f16", words, "noise.npy"):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
     with np.load(one / "ledger.npz") as left, np.load(other / "ledger.npz") as right:
         assert left["correspondence"].tobytes() == right["correspondence"].tobytes()

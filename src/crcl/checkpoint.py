@@ -13,6 +13,7 @@
     matcher.safetensors   the best matcher of the newest piece, by dev rSum
     ledger.npz            the belief in each pair, and in each decoy, as the last epoch used it
     training.pt           the last state: everything needed to go on (tensors and plain values, nothing pickled)
+    beliefs.f16           the belief in each pair after every epoch, (epochs, N) float16 without a header
     metrics.jsonl         one line per epoch, the same for the same seed
     timing.jsonl          seconds per epoch, which are never the same
 
@@ -262,6 +263,29 @@ class Run:
     def has_beliefs(self) -> bool:
         """Whether the run believes anything of its pairs, or is to; a run may be imported without beliefs."""
         return not self.imported or (self.path / LEARNT[1]).is_file()
+
+    def keep_beliefs(self, epoch: int, correspondence: np.ndarray) -> None:
+        """Add the beliefs after an epoch, counted over all pieces, in its place: written again they are the same."""
+        path = self.path / "beliefs.f16"
+        place = 2 * len(correspondence) * epoch
+        try:
+            with path.open("r+b" if path.is_file() else "w+b") as file:
+                there = file.seek(0, os.SEEK_END)
+                if there < place:  # a run begun by a version that did not keep them
+                    file.write(np.full((place - there) // 2, np.nan, dtype="<f2").tobytes())
+                file.seek(place)
+                file.write(correspondence.astype("<f2").tobytes())
+                file.truncate()
+        except OSError as error:
+            raise _could_not_save(path, error) from error
+
+    def kept_beliefs(self) -> np.ndarray:
+        """The beliefs after each epoch of the metrics; NaN where they were not kept. (epochs, N)"""
+        path, epochs, pairs = self.path / "beliefs.f16", len(self.metrics()), self.sizes["pairs"]
+        there = np.fromfile(path, dtype="<f2", count=epochs * pairs) if path.is_file() else np.empty(0, "<f2")
+        beliefs = np.full(epochs * pairs, np.nan, dtype=np.float32)
+        beliefs[: len(there)] = there
+        return beliefs.reshape(epochs, pairs)
 
     def _read_beliefs(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
         decoys = self.decoys()

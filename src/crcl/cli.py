@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from crcl import __version__, assembly, config, decoys, inputs, pipeline, recipe
+from crcl import __version__, assembly, config, decoys, drawing, experiments, inputs, jobs, pipeline, plots, recipe
 from crcl import adopt as adopting
 from crcl import audit as auditing
 from crcl import clean as cleaning
@@ -21,8 +22,9 @@ from crcl import demo as demonstration
 from crcl import export as exporting
 from crcl import info as describing
 from crcl import report as reporting
+from crcl import reproduce as reproducing
 from crcl import suggest as suggesting
-from crcl.checkpoint import Run
+from crcl.checkpoint import Run, locked
 from crcl.data import noise as mismatching
 from crcl.data import tables
 from crcl.data.formats import read, splits
@@ -32,8 +34,9 @@ from crcl.extract import Extracted, Extractor, extract
 from crcl.features import PixelGrid
 from crcl.matchers import MATCHERS
 from crcl.metrics import Retrieval
+from crcl.planning import Planner
 from crcl.progress import TensorBoard, Terminal, Work
-from crcl.score import check_folds, check_similarity_file, evaluate_each, similarity_file
+from crcl.score import check_folds, check_similarity_file, evaluate_each, mean_similarities, similarity_file
 from crcl.thumbnails import FindImage, images_below
 from crcl.train import Interrupted, Listener
 from crcl.vision import Pixels, VisionModel
@@ -418,10 +421,6 @@ def audit(
         out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}", soft_wrap=True)
 
 
-def _terminal(chosen: config.Config) -> Terminal:
-    return Terminal(recipe.schedule(chosen), err, networks=assembly.NETWORKS.get(chosen.method, 1))
-
-
 def _extractor(
     model: str | None, *, grid: int = 6, whole: bool = False, pixels: bool = False, device: str = "auto"
 ) -> Extractor:
@@ -672,6 +671,134 @@ def info(
 
 
 @app.command()
+def plot(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Folder to draw into; RUN/plots.")] = None,
+    split: Annotated[str, typer.Option(help="Split to rank; none: no ranks.")] = "dev",
+    threshold: Annotated[float, typer.Option(help="Beliefs below it count as detected.")] = auditing.THRESHOLD,
+    svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Where the data is now, if it has moved.")] = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    ids: Ids = None,
+    device: Device = "auto",
+    memory: Memory = None,
+) -> None:
+    """Draw a run: loss and scores by epoch, how its beliefs sharpen, its ranks, the mismatches it found by epoch.
+
+    Example: `crcl plot runs/first`
+
+    The last one needs injected mismatches. Truth is compared with beliefs here, long after the training.
+    """
+    folder = folder or run / "plots"
+    opened = Run.open(run)
+    figures = dict(drawing.history(opened))
+    stored = _located(recipe.stored_config(opened), data, features, ids, text_features)
+    truth = inputs.audited_pairs(opened, stored).truth
+    found = None if truth is None else drawing.detected(opened, truth, threshold=threshold)
+    if found is not None:
+        figures["detected"] = found
+    if split != "none":
+        _, _, scorer = recipe.open_scorer(run, device=device, memory=memory)
+        pairs = inputs.read_split(stored, split)
+        inputs.check_features(opened, pairs)
+        with _watch("scoring") as progress:
+            sims = mean_similarities([scorer], pairs, progress=progress)
+        figures["ranks"] = drawing.ranks(sims, pairs, split)
+    _make_folder(folder)
+    for name, figure in figures.items():
+        path = folder / f"{name}{'.svg' if svg else '.png'}"
+        plots.save(figure, path)
+        out.print(str(path), soft_wrap=True)
+
+
+@app.command()
+def reproduce(
+    names: Annotated[list[str], typer.Argument(help=f"list, or some of: {', '.join(experiments.NAMES)}.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A precomp folder; for the profile paper the folder that holds f30k_precomp etc."),
+    ] = None,
+    profile: Annotated[str, typer.Option(help="cpu: two cores' size, any data. paper: the paper's sizes.")] = "cpu",
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, ... of weights, batches and mismatches.")] = 3,
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, tables and figures.")] = Path(
+        "reproduce"
+    ),
+    matcher: Annotated[str | None, typer.Option(help="Train every row on this matcher instead of on its own.")] = None,
+    noise: Annotated[list[float] | None, typer.Option(help="Only these rates of mismatches, e.g. 0.4.")] = None,
+    settings: Settings = None,
+    processes: Annotated[int, typer.Option("--jobs", min=1, help="Trainings at a time.")] = 1,
+    print_jobs: Annotated[
+        bool, typer.Option("--print-jobs", help="Train nothing; print the commands that are left, for a cluster.")
+    ] = False,
+    only_gather: Annotated[bool, typer.Option("--gather", help="Train nothing; write what there is so far.")] = False,
+) -> None:
+    """Make the paper's tables and figures anew: train what they need, and show ours beside the paper's.
+
+    Example: `crcl reproduce table4 --data data/flickr8k --matcher vse`
+
+    Runs are kept in OUT/runs and shared between tables. Stop it at any time: the same command goes on, and with nothing
+    left to train it only writes the tables. After --print-jobs the same command without it gathers the results.
+    """
+    if [name.lower() for name in names] == ["list"]:
+        for name in experiments.NAMES:
+            out.print(f"{name:<17}{experiments.experiment(name).title}", soft_wrap=True)
+        return
+    wanted = [experiments.experiment(name) for name in dict.fromkeys(names)]
+    if data is None and any(experiment.rows for experiment in wanted):
+        raise InputError("say with --data where the pairs are")
+    planner = Planner(
+        experiments.profile(profile),
+        data or Path(),
+        seeds=seeds,
+        settings=tuple(settings or ()),
+        matcher=matcher,
+        rates=tuple(noise or ()),
+    )
+    store = jobs.Store(folder)
+    planned = reproducing.jobs_of(planner, wanted)
+    for line in dict.fromkeys(line for experiment in wanted for line in planner.left_out(experiment)):
+        _note(f"left out: {line}")
+    if print_jobs:
+        left = jobs.missing(store, planned)
+        script = jobs.write_jobs(store, left, "-".join(names))
+        for job in left:
+            out.print(shlex.join(job.command(store.run(job).absolute())), soft_wrap=True)
+        _note(f"{len(left)} of {len(planned)} runs are left; one command a line here, or: sbatch {script}")
+        return
+    _make_folder(folder)
+    with locked(folder, busy="another `crcl reproduce` is at work here"):
+        failed = [] if only_gather else _train_jobs(store, jobs.missing(store, planned), processes)
+        for experiment in wanted:
+            command = _reproduce_command(experiment, planner)
+            for path in reproducing.gather(store, planner, experiment, command=command, say=_say):
+                out.print(str(path), soft_wrap=True)
+    if failed:
+        raise TrainingError("\n".join([f"{len(failed)} of {len(planned)} runs failed:", *failed]))
+
+
+def _train_jobs(store: jobs.Store, left: list[jobs.Job], processes: int) -> list[str]:
+    if processes > 1:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a cluster sends is as good as Ctrl-C
+        return jobs.train_apart(store, left, processes, say=_say)
+    try:
+        return jobs.train_here(store, left, say=_say, listen=_terminal)
+    except Interrupted as stop:
+        raise typer.Exit(130) from stop  # the same command goes on
+
+
+def _reproduce_command(experiment: experiments.Experiment, planner: Planner) -> str:
+    """The command that makes a table, without the paths of this machine."""
+    words = ["crcl", "reproduce", experiment.name]
+    if not experiment.rows:
+        return shlex.join(words)
+    words += ["--data", "DATA", "--profile", planner.profile.name]
+    words += ["--seeds", str(planner.seeds)] + (["--matcher", planner.matcher] if planner.matcher else [])
+    words += [word for rate in planner.rates for word in ("--noise", f"{rate:g}")]
+    return shlex.join([*words, *(word for setting in planner.settings for word in ("--set", setting))])
+
+
+@app.command()
 def demo(
     folder: Annotated[Path, typer.Option("-o", "--out", help="Folder for data, runs and pictures.")] = Path("demo"),
     images: Annotated[int, typer.Option(min=20, help="Training images to draw.")] = 2000,
@@ -710,6 +837,21 @@ def _warn_if_unfinished(run: Run, stored: config.Config) -> None:
     done, planned = recipe.epochs_done(run, stored)
     if done < planned:
         _note(f"{run.path} stopped after {done} of {planned} epochs; `crcl train ... --resume` finishes it")
+
+
+def _terminal(chosen: config.Config) -> Terminal:
+    return Terminal(recipe.schedule(chosen), err, networks=assembly.NETWORKS.get(chosen.method, 1))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror or error})") from error
+
+
+def _say(line: str) -> None:
+    err.print(_printable(line), soft_wrap=True)
 
 
 def _note(line: str) -> None:

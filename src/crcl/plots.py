@@ -4,7 +4,7 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +49,20 @@ THUMBNAIL = 320
 
 SheetRow = tuple[str | Path | Image.Image, str, float, bool | None]
 """Image (or its file), caption, correspondence, and whether the pair really matches, where known."""
+Group = tuple[str, NDArray[np.float64], str, str]
+"""Name, values, colour and hatching of a histogram."""
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a PNG; the same figure gives the same bytes."""
+    """Write a PNG, or an SVG where the name ends so; the same figure gives the same bytes."""
     path = Path(path)
     partial = path.with_name(f".{path.name}.partial")
-    with warnings.catch_warnings(), matplotlib.rc_context({"savefig.bbox": "standard"}):
+    kind, unsaid = ("svg", "Date") if path.suffix == ".svg" else ("png", "Software")
+    with warnings.catch_warnings(), matplotlib.rc_context({"savefig.bbox": "standard", "svg.hashsalt": "crcl"}):
         # captions come in all scripts; a letter that the font lacks is drawn as a box
         warnings.filterwarnings("ignore", message="Glyph")
         try:
-            figure.savefig(partial, format="png", dpi=DPI, metadata={"Software": None}, facecolor="white")
+            figure.savefig(partial, format=kind, dpi=DPI, metadata={unsaid: None}, facecolor="white")
             partial.replace(path)
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
@@ -183,13 +186,9 @@ def robustness(
             places + aside[number],  # deviations of several methods do not hide each other
             values[number],
             yerr=None if spread is None else deviations[number],
-            color=LINES[number % len(LINES)],
-            marker=MARKERS[number % len(MARKERS)],
-            linestyle=DASHES[number % len(DASHES)],
+            **_line(number),
             linewidth=1.3 if number else 2.4,
             markersize=6.5 if number else 8,
-            markeredgecolor="white",
-            markeredgewidth=0.6,
             elinewidth=0.9,
             capsize=2,
             zorder=3 if number == 0 else 2,
@@ -212,6 +211,213 @@ def robustness(
     axes.set_title(_plain(title), parse_math=False)
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
     axes.set_axisbelow(True)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def sweeps(
+    names: Sequence[str],
+    places: Sequence[ArrayLike],
+    values: Sequence[ArrayLike],
+    *,
+    spreads: Sequence[ArrayLike] | None = None,
+    label: str = "test rSum",
+    title: str = "Parameters",
+) -> Figure:
+    """One panel per parameter: a score against its values, which stand at equal distances. NaN: not measured."""
+    figure = _figure(3.2 * max(len(names), 1), 3.4)
+    panels = figure.subplots(1, max(len(names), 1), squeeze=False, sharey=True)[0]
+    for number, (axes, name) in enumerate(zip(panels, names, strict=True)):
+        shown = np.asarray(places[number], dtype=np.float64)
+        deviations = None if spreads is None else np.asarray(spreads[number], dtype=np.float64)
+        axes.errorbar(
+            np.arange(len(shown)),
+            np.asarray(values[number], dtype=np.float64),
+            yerr=deviations,
+            **_line(number),
+            linewidth=1.6,
+            markersize=7,
+            capsize=3,
+        )
+        axes.set_xticks(np.arange(len(shown)), [f"{value:g}" for value in shown])
+        axes.set_xlabel(name)
+        axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
+    panels[0].set_ylabel(label)
+    figure.suptitle(_plain(title), x=0.01, ha="left", weight="bold", size=10, parse_math=False)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def epochs(
+    names: Sequence[str],
+    values: Mapping[str, Sequence[ArrayLike]],
+    *,
+    label: str = "dev R@1",
+    title: str = "Retrieval over the epochs",
+) -> Figure:
+    """One panel per direction, one line per method: `values[direction][method]` are its scores by epoch."""
+    figure = _figure(4.4 * max(len(values), 1), 4.0)
+    panels = figure.subplots(1, max(len(values), 1), squeeze=False, sharey=True)[0]
+    for axes, (direction, lines) in zip(panels, values.items(), strict=True):
+        for number, line in enumerate(lines):
+            scores = np.asarray(line, dtype=np.float64)
+            places = np.arange(1, len(scores) + 1)
+            axes.plot(places, scores, **_line(number), linewidth=2.2 if number == 0 else 1.3, markersize=4.5)
+        axes.set_xlabel("epoch")
+        axes.set_title(_plain(direction), parse_math=False)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
+    panels[0].set_ylabel(label)
+    legend = figure.legend(
+        panels[0].lines, [_plain(name) for name in names], loc="outside right center", handlelength=3.5
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    figure.suptitle(_plain(title), x=0.01, ha="left", weight="bold", size=10, parse_math=False)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def bound(q: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, title: str = "C and C' against q") -> Figure:
+    """The bounds of Eq. 7 (C, from below) and of the supplement (C', from above) against q."""
+    figure = _figure(5.6, 3.6)
+    axes = figure.add_subplot()
+    for number, (name, values) in enumerate((("C' of the noisy risk", upper), ("C of Eq. 7", lower))):
+        style = {**_line(number), "marker": ""}
+        axes.plot(np.asarray(q), np.asarray(values), **style, linewidth=2, label=name)
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_xlabel("q")
+    axes.set_ylabel("bound")
+    axes.set_title(_plain(title), parse_math=False)
+    axes.legend(handlelength=3.5)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def distributions(
+    panels: Sequence[tuple[str, ArrayLike]], truths: Sequence[ArrayLike], *, columns: int = 2, title: str = ""
+) -> Figure:
+    """Histograms of values (N,) of matched and mismatched pairs, a panel for each, in rows of `columns`."""
+    lines = max(1, -(-len(panels) // columns))
+    figure = _figure(4.2 * columns, 2.9 * lines + 0.3)
+    for number, ((name, values), truth) in enumerate(zip(panels, truths, strict=True)):
+        axes = figure.add_subplot(lines, columns, number + 1)
+        shown, matches = np.asarray(values, dtype=np.float64), np.asarray(truth, dtype=bool)
+        edges = np.histogram_bin_edges(shown, BINS)
+        counts = _histograms(axes, edges, _matched_and_not(shown, matches))
+        _scale(axes, counts)
+        axes.set_title(_plain(name), parse_math=False)
+        axes.legend(fontsize=8)
+    figure.suptitle(_plain(title), x=0.01, ha="left", weight="bold", size=10, parse_math=False)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def curves(
+    loss: ArrayLike,
+    rsum: ArrayLike,
+    learning_rate: ArrayLike,
+    *,
+    pieces: ArrayLike,
+    best: int | None = None,
+    title: str = "Training",
+) -> Figure:
+    """Loss, dev rSum and learning rate by epoch; `pieces` has the piece of each epoch, `best` is the epoch kept."""
+    figure = _figure(6.4, 5.6)
+    places = np.arange(1, len(np.asarray(loss)) + 1)
+    panels = figure.subplots(3, 1, sharex=True, height_ratios=[2, 2, 1])
+    named = zip(panels, (loss, rsum, learning_rate), ("loss", "dev rSum", "learning rate"), strict=True)
+    for number, (axes, values, name) in enumerate(named):
+        axes.plot(places, np.asarray(values, dtype=np.float64), **_line(number), linewidth=1.6, markersize=4)
+        axes.set_ylabel(name)
+        _piece_starts(axes, pieces)
+    if best is not None:
+        panels[1].plot(best + 1, np.asarray(rsum)[best], "*", color=INK, markersize=13, label="best, kept")
+        panels[1].legend(loc="lower right")
+    panels[2].set_yscale("log")
+    panels[2].set_xlabel("epoch")
+    panels[2].xaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[0].set_title(_plain(title), parse_math=False)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def ridge(
+    counts: ArrayLike, *, pieces: ArrayLike, title: str = "Beliefs by epoch", most: int = 24, height: float = 1.7
+) -> Figure:
+    """One hill per epoch of how many pairs are believed how much, the first epoch on top; counts are (epochs, bins).
+
+    At most so many epochs are shown, at equal distances, the last one always. A hill is as high as the square root of
+    the share of pairs, so that a few pairs are seen beside many.
+    """
+    numbers = np.asarray(counts, dtype=np.float64)
+    shown = np.unique(np.linspace(0, len(numbers) - 1, min(most, len(numbers))).round().astype(int))
+    figure = _figure(6.4, 1.4 + 0.24 * len(shown))
+    axes = figure.add_subplot()
+    heights = np.sqrt(numbers / np.maximum(numbers.sum(1, keepdims=True), 1))
+    middles = (np.arange(numbers.shape[1]) + 0.5) / numbers.shape[1]
+    for place, epoch in enumerate(shown):
+        base = float(len(shown) - 1 - place)
+        top = base + height * heights[epoch]
+        axes.fill_between(middles, base, top, facecolor=BLUE, alpha=0.55, edgecolor="white", linewidth=0, zorder=place)
+        axes.plot(middles, top, color=INK, linewidth=0.9, zorder=place)
+    starts = np.asarray(pieces)
+    names = [f"{epoch + 1}" + (f"  (piece {starts[epoch] + 1})" if _begins(starts, epoch) else "") for epoch in shown]
+    axes.set_yticks(np.arange(len(shown))[::-1], names)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlim(0, 1)
+    axes.set_ylabel("epoch")
+    axes.set_xlabel("correspondence (0 suspect, 1 match)")
+    axes.set_title(_plain(title), parse_math=False)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def ranks(i2t: ArrayLike, t2i: ArrayLike, *, title: str = "Ranks") -> Figure:
+    """Share of queries that have a right answer among the first K, in both directions; ranks count from 0."""
+    figure = _figure(5.6, 3.8)
+    axes = figure.add_subplot()
+    for number, (name, found) in enumerate((("image to text", i2t), ("text to image", t2i))):
+        ordered = np.sort(np.asarray(found)) + 1
+        share = 100 * np.arange(1, len(ordered) + 1) / max(len(ordered), 1)
+        style = {**_line(number), "marker": ""}
+        axes.step(ordered, share, where="post", **style, linewidth=1.8, label=name)
+    axes.set_xscale("log")
+    axes.set_xlim(left=1)
+    axes.set_ylim(0, 101)
+    axes.set_xlabel("K")
+    axes.set_ylabel("queries answered among the first K, %")
+    axes.grid(color="#E4E4E4", linewidth=0.7)
+    axes.set_title(_plain(title), parse_math=False)
+    axes.legend(loc="lower right", handlelength=3.5)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def detected(
+    auroc: ArrayLike,
+    precision: ArrayLike,
+    recall: ArrayLike,
+    *,
+    pieces: ArrayLike,
+    threshold: float,
+    title: str = "Mismatches detected by epoch",
+) -> Figure:
+    """How well low beliefs find the injected mismatches after each epoch; precision and recall below a threshold."""
+    figure = _figure(6.4, 3.8)
+    axes = figure.add_subplot()
+    below = f"below {threshold:g}"
+    named = (("AUROC", auroc), (f"precision {below}", precision), (f"recall {below}", recall))
+    for number, (name, values) in enumerate(named):
+        scores = np.asarray(values, dtype=np.float64)
+        axes.plot(np.arange(1, len(scores) + 1), scores, **_line(number), linewidth=1.6, markersize=5, label=name)
+    _piece_starts(axes, pieces)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title(_plain(title), parse_math=False)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), handlelength=3.5)
     return figure
 
 
@@ -264,6 +470,48 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
+def _line(number: int) -> dict[str, Any]:
+    """Colour, marker and dashes of a line: told apart in grey too."""
+    return {
+        "color": LINES[number % len(LINES)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": DASHES[number % len(DASHES)],
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.6,
+    }
+
+
+def _begins(pieces: NDArray[Any], epoch: int) -> bool:
+    return epoch == 0 or bool(pieces[epoch] != pieces[epoch - 1])
+
+
+def _piece_starts(axes: Axes, pieces: ArrayLike) -> None:
+    """A thin line before the first epoch of each further piece."""
+    numbers = np.asarray(pieces)
+    for epoch in range(1, len(numbers)):
+        if _begins(numbers, epoch):
+            axes.axvline(epoch + 0.5, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
+
+
+def _matched_and_not(values: NDArray[np.float64], matches: NDArray[np.bool_]) -> list[Group]:
+    return [("matched", values[matches], BLUE, ""), ("mismatched", values[~matches], ORANGE, "////")]
+
+
+def _histograms(axes: Axes, edges: NDArray[np.float64], groups: Sequence[Group]) -> NDArray[np.int64]:
+    """Draw each group, told apart by colour and hatching; gives all counts."""
+    counts = []
+    for name, group, colour, hatch in groups:
+        count, _ = np.histogram(group, edges)
+        counts.append(count)
+        label = f"{name} ({len(group):,})"
+        axes.stairs(count, edges, fill=True, facecolor=colour, alpha=0.35, label=None if hatch else label)
+        if hatch:  # on its own: within one shape SVG makes lines and area equally transparent, and the lines vanish
+            axes.stairs(count, edges, fill=True, facecolor="none", hatch=hatch, edgecolor=colour, label=label)
+        axes.stairs(count, edges, color=colour, linewidth=1.2)
+    axes.set_ylabel("pairs")
+    return np.concatenate(counts)
+
+
 def _beliefs(
     axes: Axes,
     correspondence: ArrayLike,
@@ -277,27 +525,17 @@ def _beliefs(
 ) -> None:
     values = np.clip(np.asarray(correspondence, dtype=np.float64), 0, 1)
     edges = np.linspace(0, 1, BINS + 1)
-    groups: list[tuple[str, NDArray[np.float64], str, str]] = [("pairs", values, BLUE, "")]
+    groups: list[Group] = [("pairs", values, BLUE, "")]
     if truth is not None:
-        matches = np.asarray(truth, dtype=bool)
-        groups = [("matched", values[matches], BLUE, ""), ("mismatched", values[~matches], ORANGE, "////")]
-    counts: list[NDArray[Any]] = []
-    for name, group, colour, hatch in groups:
-        count, _ = np.histogram(group, edges)
-        counts.append(count)
-        label = f"{name} ({len(group):,})"
-        axes.stairs(count, edges, fill=True, facecolor=colour, alpha=0.35, label=None if hatch else label)
-        if hatch:  # on its own: within one shape SVG makes lines and area equally transparent, and the lines vanish
-            axes.stairs(count, edges, fill=True, facecolor="none", hatch=hatch, edgecolor=colour, label=label)
-        axes.stairs(count, edges, color=colour, linewidth=1.2)
+        groups = _matched_and_not(values, np.asarray(truth, dtype=bool))
+    counts = _histograms(axes, edges, groups)
     if decoys is not None:
         count = weight * np.histogram(np.clip(decoys, 0, 1), edges)[0]
         label = f"decoys ({len(decoys):,}{'' if weight == 1 else ', scaled'})"
         axes.stairs(count, edges, color=INK, linewidth=1.4, linestyle=(0, (3, 1.2)), label=label)
     axes.set_xlim(-0.01, 1.01)
     axes.set_xlabel("correspondence (0 suspect, 1 match)")
-    axes.set_ylabel("pairs")
-    _scale(axes, np.concatenate(counts))
+    _scale(axes, counts)
     if threshold is not None:
         _mark_threshold(axes, threshold)
     heading = _plain(title) + ("" if auroc is None else f"  ·  AUROC {auroc:.3f}")

@@ -59,7 +59,7 @@ class Work:
         if not self.console.is_terminal and further and now - self.spoken >= _PLAIN_SECONDS:
             self.spoken, self.spoken_share = now, share
             left = (now - self.begun) * (1 - share) / share
-            line = f"{self.what}  {share:.0%}  {_minutes(now - self.begun)}  left {_minutes(left)}"
+            line = f"{self.what}  {share:.0%}  {minutes(now - self.begun)}  left {minutes(left)}"
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -110,14 +110,14 @@ class Terminal:
         if not self.console.is_terminal and now - self.spoken >= _PLAIN_SECONDS:
             self.spoken = now
             left = (self.total - self.done) * (now - self.begun) / max(self.done - self.first, 1)
-            self._say(f"{self.where}  step {self.done}/{self.total}  {numbers}  left {_minutes(left)}")
+            self._say(f"{self.where}  step {self.done}/{self.total}  {numbers}  left {minutes(left)}")
 
     def measured(self, record: dict[str, Any]) -> None:
         dev = record["dev"]
         seconds = time.monotonic() - self.begun
         self._say(
             f"{self.where}  loss {record['loss']:.3f}  dev rSum {dev['rsum']:.1f}  "
-            f"mean belief {record['mean_belief']:.3f}  {_minutes(seconds)}{'  *best' if record['best'] else ''}"
+            f"mean belief {record['mean_belief']:.3f}  {minutes(seconds)}{'  *best' if record['best'] else ''}"
         )
 
     def _say(self, line: str) -> None:
@@ -156,7 +156,7 @@ class TensorBoard:
             self.writer.close()
 
 
-def _minutes(seconds: float) -> str:
+def minutes(seconds: float) -> str:
     whole = round(seconds)
     return (
         f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"

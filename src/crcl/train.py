@@ -175,6 +175,7 @@ def _finish_epoch(
         progress.piece, progress.epoch = progress.piece + 1, 0
         progress.finished = progress.piece == len(schedule.pieces)
     if run is not None:
+        run.keep_beliefs(len(progress.records) - 1, beliefs)
         run.append("metrics.jsonl", record)
         if best:
             run.save_matcher(as_module(method.matcher).state_dict())

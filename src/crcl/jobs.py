@@ -1,0 +1,200 @@
+"""Trainings to be done: where they are kept, doing them here, beside each other, or on a cluster, and scoring them.
+
+    OUT/runs/KEY/          one training each; the key is a hash of all that determines it, so tables share runs. An
+                           empty file `finished` marks those that were seen to be
+    OUT/scores/KEY.json    what a run, or several together, reached on a split; KEY.npz: what it says of its pairs
+    OUT/logs/KEY.log       what a training said that ran beside others
+    OUT/jobs.txt, jobs.sh  the trainings that are left to do, one command a line, and a Slurm job array of them
+
+A job is done by `crcl train ... --resume`, here or anywhere else, so a killed one goes on where it was.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from crcl import inputs, recipe
+from crcl.checkpoint import Run, write_arrays, write_bytes, write_json
+from crcl.config import Config
+from crcl.errors import TrainingError
+from crcl.experiments import SCORES
+from crcl.metrics import Retrieval
+from crcl.planning import Job, Trial
+from crcl.progress import minutes
+from crcl.score import evaluate_each
+from crcl.train import Listener
+
+Say = Callable[[str], None]
+
+
+class Store:
+    """The folder that holds runs, scores and what is written of them."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def run(self, job: Job) -> Path:
+        return self.out / "runs" / job.key
+
+    def finished(self, job: Job) -> bool:
+        """Whether a training has come to its end: its state says so, and is asked once, since it is large."""
+        folder = self.run(job)
+        if not (folder / "config.json").is_file():
+            return False
+        if (folder / "finished").is_file():
+            return True
+        run = Run.open(folder)
+        done, planned = recipe.epochs_done(run, job.config)
+        state = run.load_state() if done >= planned else None
+        finished = state is not None and bool(state.get("progress", {}).get("finished"))
+        if finished:
+            write_bytes(folder / "finished", b"")
+        return finished
+
+    def scores(self, trial: Trial) -> np.ndarray | None:
+        """What was measured, if it was. (scores,)"""
+        try:
+            content = json.loads((self.out / "scores" / f"{trial.key}.json").read_text("utf-8"))
+            return np.array([content["scores"][name] for name in SCORES], dtype=np.float64)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def measure(self, trial: Trial) -> np.ndarray:
+        """Score the runs of a trial together and each alone; every similarity is computed once. (scores,)"""
+        config = trial.jobs[0].config
+        device = config.train.device
+        scorers = [recipe.open_scorer(self.run(job), device=device)[2] for job in trial.jobs]
+        found = evaluate_each(scorers, inputs.read_split(config, trial.split), folds=trial.folds)
+        for job, alone in zip(trial.jobs, found.members, strict=True):
+            self._write(trial.alone(job), alone)
+        if len(trial.jobs) > 1:
+            self._write(trial, found.together)
+        scores = self.scores(trial)
+        if scores is None:
+            raise TrainingError(f"{self.out / 'scores'}: what was written there cannot be read")
+        return scores
+
+    def _write(self, trial: Trial, scores: Retrieval) -> None:
+        recalls = [value for part in (scores.i2t, scores.t2i) for value in (part.r1, part.r5, part.r10)]
+        numbers = dict(zip(SCORES, [*recalls, scores.rsum], strict=True))
+        about = {"runs": [job.about for job in trial.jobs], "split": trial.split, "folds": trial.folds}
+        (self.out / "scores").mkdir(parents=True, exist_ok=True)
+        write_json(self.out / "scores" / f"{trial.key}.json", {"scores": numbers, **about})
+
+    def pairs(self, job: Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Similarity, belief and truth of each training pair of a run. (N,) each"""
+        path = self.out / "scores" / f"{job.key}.npz"
+        if not path.is_file():
+            run, config, scorer = recipe.open_scorer(self.run(job), device=job.config.train.device)
+            pairs = inputs.audited_pairs(run, config)
+            truth = np.ones(len(pairs), bool) if pairs.truth is None else pairs.truth
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_arrays(path, similarity=scorer.pair_similarities(pairs), belief=run.load_ledger(), truth=truth)
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays["similarity"], arrays["belief"], arrays["truth"]
+
+
+def missing(store: Store, jobs: Iterable[Job]) -> list[Job]:
+    """The jobs that are not done."""
+    return [job for job in jobs if not store.finished(job)]
+
+
+def train_here(store: Store, jobs: Sequence[Job], *, say: Say, listen: Callable[[Config], Listener]) -> list[str]:
+    """Train one after the other in this process; gives what went wrong."""
+    failed, pace = [], _Pace(len(jobs))
+    for number, job in enumerate(jobs):
+        say(f"run {number + 1} of {len(jobs)}{pace.left(number)}: {job.about}")
+        try:
+            recipe.train(job.config, store.run(job), resume=True, listeners=[listen(job.config)])
+        except TrainingError as error:
+            failed.append(f"{job.about}: {error}")
+    return failed
+
+
+def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, say: Say) -> list[str]:
+    """Train so many at a time, each in a process of its own with a log; gives what went wrong.
+
+    Ctrl-C is passed on: they save and end. Those of a process that was killed outright go on to their end.
+    """
+    waiting, failed = list(reversed(jobs)), []
+    running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
+    pace = _Pace(len(jobs))
+    threads = str(max(1, (os.cpu_count() or 1) // processes))
+    environment = {"OMP_NUM_THREADS": threads} | os.environ
+    (store.out / "logs").mkdir(parents=True, exist_ok=True)
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                job = waiting.pop()
+                words = [sys.executable, "-m", "crcl", *job.command(store.run(job))[1:]]
+                running[job.key] = job, _begin(words, store.out / "logs" / f"{job.key}.log", environment)
+            ended = [(job, process) for job, process in running.values() if process.poll() is not None]
+            for job, process in ended:
+                del running[job.key]
+                if process.returncode:
+                    failed.append(f"{job.about}: {_last_line(store.out / 'logs' / f'{job.key}.log')}")
+                done = len(jobs) - len(waiting) - len(running)
+                say(f"{done} of {len(jobs)} runs done{pace.left(done)}: {job.about}")
+            time.sleep(0 if ended else 0.1)
+    except BaseException:
+        for _, process in running.values():
+            process.send_signal(signal.SIGINT)  # they save and end
+        for _, process in running.values():
+            process.wait()
+        raise
+    return failed
+
+
+def _begin(words: list[str], log: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """A process with a log, in a session of its own, so that Ctrl-C comes to it once: from us."""
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
+        )
+
+
+class _Pace:
+    """Time left, from how long the jobs that are done took."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.begun = time.monotonic()
+
+    def left(self, done: int) -> str:
+        if not 0 < done < self.total:
+            return ""
+        seconds = (time.monotonic() - self.begun) * (self.total - done) / done
+        return f", about {minutes(seconds)} left"
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text("utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def write_jobs(store: Store, jobs: Sequence[Job], name: str) -> Path:
+    """`jobs.txt`, one command a line, and a Slurm job array that runs them; gives the script."""
+    store.out.mkdir(parents=True, exist_ok=True)
+    listed, script = store.out.absolute() / "jobs.txt", store.out / "jobs.sh"
+    commands = [shlex.join(job.command(store.run(job).absolute())) for job in jobs]
+    write_bytes(listed, "".join(f"{line}\n" for line in commands).encode())
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --job-name=crcl-{name}",
+        f"#SBATCH --array=1-{max(len(jobs), 1)}",
+        "# Add what your cluster needs: --partition, --gres=gpu:1, --time. A job that was stopped goes on when it is",
+        "# submitted again. When all are done, `crcl reproduce` as before, without --print-jobs, makes the tables.",
+        "set -euo pipefail",
+        f'command=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" {shlex.quote(str(listed))})',
+        'eval "$command"',
+    ]
+    write_bytes(script, "\n".join([*lines, ""]).encode())
+    return script

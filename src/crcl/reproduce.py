@@ -1,0 +1,213 @@
+"""The paper's tables and figures from runs: what is written of them, ours beside the paper's."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from crcl import comparison, plots, theory
+from crcl.checkpoint import Run, write_bytes
+from crcl.comparison import Line, Part
+from crcl.experiments import SCORES, Experiment
+from crcl.jobs import Say, Store, missing
+from crcl.planning import Block, Entry, Job, Planner
+
+
+def jobs_of(planner: Planner, experiments: Sequence[Experiment]) -> list[Job]:
+    """Every training that the experiments need, once; the first seed of all rows comes first."""
+    found: dict[str, Job] = {}
+    for experiment in experiments:
+        for block in planner.blocks(experiment):
+            found |= {job.key: job for entry in block.entries for trial in entry.trials for job in trial.jobs}
+        found |= {job.key: job for _, job in planner.distributions(experiment)}
+    return sorted(found.values(), key=lambda job: job.seed)
+
+
+def gather(store: Store, planner: Planner, experiment: Experiment, *, command: str, say: Say) -> list[Path]:
+    """Measure what is trained and write the table and figures of an experiment; gives what was written."""
+    blocks = planner.blocks(experiment)
+    _measure_all(store, blocks, say)
+    parts = [_part(store, block) for block in blocks]
+    figures = dict(_figures(store, planner, experiment, blocks, parts))
+    store.out.mkdir(parents=True, exist_ok=True)
+    written = [store.out / f"{name}{ending}" for name in figures for ending in (".png", ".svg")]
+    for path in written:
+        plots.save(figures[path.stem], path)
+    if parts:
+        written.append(store.out / f"{experiment.name}.csv")
+        write_bytes(written[-1], comparison.table(parts).encode())
+    written.append(store.out / f"{experiment.name}.md")
+    write_bytes(written[-1], _page(planner, experiment, parts, list(figures), command).encode())
+    return written
+
+
+def _measure_all(store: Store, blocks: Sequence[Block], say: Say) -> None:
+    """Score what is trained and not scored yet; ensembles first, since they score their members too."""
+    trials = {trial.key: trial for block in blocks for entry in block.entries for trial in entry.trials}
+    for trial in sorted(trials.values(), key=lambda trial: -len(trial.jobs)):
+        if store.scores(trial) is None and not missing(store, trial.jobs):
+            say(f"scoring {' and '.join(job.about for job in trial.jobs)}")
+            store.measure(trial)
+
+
+def _part(store: Store, block: Block) -> Part:
+    lines = []
+    for entry in block.entries:
+        measured = {seed: store.scores(trial) for seed, trial in enumerate(entry.trials)}
+        there = {seed: scores for seed, scores in measured.items() if scores is not None}
+        ours = np.array(list(there.values())).reshape(-1, len(SCORES))
+        papers = {name: entry.row.published(column, block.noise) for column, name in block.columns.items()}
+        paper = {name: numbers for name, numbers in papers.items() if numbers is not None}
+        lines.append(Line(entry.row.name, ours, tuple(there), entry.trained, len(entry.trials), paper))
+    return Part(block.title, tuple(block.columns.values()), tuple(lines))
+
+
+def _page(planner: Planner, experiment: Experiment, parts: Sequence[Part], figures: Sequence[str], command: str) -> str:
+    lines = [f"# {experiment.title}", "", f"    {command}", ""]
+    if parts:
+        seeds = "seed 0" if planner.seeds == 1 else f"mean ± standard deviation over seeds 0 to {planner.seeds - 1}"
+        lines += [
+            f"Profile `{planner.profile.name}`, {seeds} (of weights, batches and mismatches). Scores are of the test "
+            "images, at the epoch that is best on dev. The paper's numbers are of its own data.",
+            "",
+        ]
+    lines += [f"- {note}" for note in experiment.notes]
+    if parts and planner.matcher:
+        lines.append(f"- Every row is trained on `{planner.matcher}` instead of on its own matchers.")
+    lines += [f"- Left out: {line}." for line in planner.left_out(experiment)]
+    lines += [
+        f"- {part.title}: {line.name} has {len(line.ours)} of {line.planned} seeds."
+        for part in parts
+        for line in part.lines
+        if len(line.ours) < line.planned
+    ]
+    lines += ["", *(f"![{experiment.title}]({name}.png)" for name in figures), ""]
+    lines += [f"{comparison.markdown(part)}\n" for part in parts]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _figures(
+    store: Store, planner: Planner, experiment: Experiment, blocks: Sequence[Block], parts: Sequence[Part]
+) -> Iterator[tuple[str, Figure]]:
+    """The figures of an experiment with their names."""
+    name, title = experiment.name, experiment.title
+    if experiment.bound is not None:
+        yield name, _bound(int(experiment.bound["n"]), experiment.bound["noise"])
+    labels = list(dict.fromkeys(block.label for block in blocks))
+    for number, label in enumerate(labels):
+        mine = [place for place, block in enumerate(blocks) if block.label == label]
+        named = name if len(labels) == 1 else f"{name}-{number + 1}"
+        figure = DRAWN[experiment.figure](store, [blocks[place] for place in mine], [parts[place] for place in mine])
+        if figure is not None:
+            yield named, figure
+    there = [(what, job) for what, job in planner.distributions(experiment) if store.finished(job)]
+    if there:
+        yield f"{name}-pairs", _distributions(store, there, title)
+
+
+def _bound(n: int, noise: float) -> Figure:
+    q = np.linspace(0, 1, 101)
+    lower = [theory.lower_bound(float(value), noise, n) for value in q]
+    upper = [theory.noisy_upper_bound(float(value), noise, n) for value in q]
+    return plots.bound(q, lower, upper, title=f"C and C' against q, N = {n}, noise rate {noise:g}")
+
+
+def _robustness(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
+    """rSum against the rate of mismatches; the method that is best at the highest rate is set off."""
+    names = list(dict.fromkeys(line.name for part in parts for line in part.lines if len(line.ours)))
+    if not names:
+        return None
+    found = [[_rsums(part, name) for part in parts] for name in names]
+    mean, deviation = _mean_and_deviation(found)
+    order = np.argsort(-np.nan_to_num(mean[:, -1], nan=-1), kind="stable")
+    return plots.robustness(
+        [block.noise for block in blocks],
+        [names[place] for place in order],
+        mean[order],
+        spread=deviation[order] if np.isfinite(deviation).any() else None,
+        title=f"Retrieval under mismatches, {blocks[0].label}",
+    )
+
+
+def _bars(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
+    """One bar for each row; the best is set off."""
+    lines = sorted((line for part in parts for line in part.lines if len(line.ours)), key=lambda x: x.ours[:, 6].mean())
+    if not lines:
+        return None
+    mean, deviation = _mean_and_deviation([[line.ours[:, 6] for line in lines]])
+    shown = deviation[0].tolist() if np.isfinite(deviation).any() else None
+    return plots.comparison([line.name for line in lines], mean[0].tolist(), spread=shown, title=blocks[0].label)
+
+
+def _sweeps(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
+    """rSum against each parameter."""
+    names, places, means, deviations = [], [], [], []
+    rows = [entry.row for entry in blocks[0].entries]
+    for parameter in dict.fromkeys(row.sweep[0] for row in rows if row.sweep):
+        swept = [row for row in rows if row.sweep and row.sweep[0] == parameter]
+        mean, deviation = _mean_and_deviation([[_rsums(parts[0], row.name) for row in swept]])
+        names.append(parameter)
+        places.append([row.sweep[1] for row in swept if row.sweep])
+        means.append(mean[0])
+        deviations.append(deviation[0])
+    if not np.isfinite(np.concatenate(means)).any():
+        return None
+    spreads = deviations if np.isfinite(np.concatenate(deviations)).any() else None
+    return plots.sweeps(names, places, means, spreads=spreads, title=blocks[0].title)
+
+
+def _epochs(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
+    """R@1 on dev over the epochs of the last piece, mean over the seeds."""
+    shown = [(entry, _histories(store, entry)) for entry in blocks[0].entries]
+    shown = [(entry, histories) for entry, histories in shown if histories]
+    if not shown:
+        return None
+    values = {
+        name: [
+            np.mean([[record["dev"][way]["r1"] for record in one] for one in histories], 0) for _, histories in shown
+        ]
+        for name, way in (("image to text", "i2t"), ("text to image", "t2i"))
+    }
+    return plots.epochs([entry.row.name for entry, _ in shown], values, title=blocks[0].title)
+
+
+def _histories(store: Store, entry: Entry) -> list[list[dict[str, Any]]]:
+    """The records of the last piece, of every seed that is done."""
+    found = []
+    for trial in entry.trials:
+        if not missing(store, trial.jobs):
+            records = Run.open(store.run(trial.jobs[0])).metrics()
+            found.append([record for record in records if record["piece"] == records[-1]["piece"]])
+    return found
+
+
+DRAWN: dict[str, Callable[[Store, Sequence[Block], Sequence[Part]], Figure | None]] = {
+    "robustness": _robustness,
+    "bars": _bars,
+    "sweeps": _sweeps,
+    "epochs": _epochs,
+}
+
+
+def _distributions(store: Store, named: Sequence[tuple[str, Job]], title: str) -> Figure:
+    panels: list[tuple[str, np.ndarray]] = []
+    truths = []
+    for name, job in named:
+        similarity, belief, truth = store.pairs(job)
+        panels += [(f"Similarities {name}", similarity), (f"Correspondences {name}", belief)]
+        truths += [truth, truth]
+    return plots.distributions(panels, truths, title=title)
+
+
+def _rsums(part: Part, name: str) -> np.ndarray:
+    """rSum of a row with each seed; none where it was not measured. (seeds,)"""
+    return next((line.ours[:, 6] for line in part.lines if line.name == name), np.empty(0))
+
+
+def _mean_and_deviation(values: Sequence[Sequence[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Over the seeds; NaN where there are none, and for the deviation of one."""
+    mean = [[found.mean() if len(found) else np.nan for found in line] for line in values]
+    deviation = [[found.std(ddof=1) if len(found) > 1 else np.nan for found in line] for line in values]
+    return np.array(mean), np.array(deviation)

@@ -1,0 +1,220 @@
+"""The declared tables have the paper's numbers, and what they train is what is published."""
+
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tiny import write_folder
+
+from crcl import config, experiments
+from crcl.errors import InputError
+from crcl.matchers import MATCHERS
+from crcl.planning import Planner
+from crcl.reproduce import jobs_of
+
+TRAINED = [name for name in experiments.NAMES if name not in ("table3", "supp-fig-c")]
+RSUMS = {
+    # rSum on Flickr30K and MS-COCO 1K at 20, 40, 60 and 80 %, copied by hand from the paper's tables
+    ("table1", "SCAN"): "402.3 266.4 131.7 86.6 / 322.6 314.4 293.4 255.1",
+    ("table1", "SAF"): "401.1 334.9 278.7 177.2 / 406.5 383.0 348.7 310.6",
+    ("table1", "SGR"): "433.8 372.1 291.7 181.3 / 434.0 406.4 381.3 319.1",
+    ("table1", "VSE∞"): "461.9 293.3 223.1 127.7 / 500.5 399.9 339.7 288.8",
+    ("table1", "NCR"): "497.0 486.8 468.6 36.4 / 516.6 513.9 503.3 244.8",
+    ("table1", "DECL"): "497.6 487.7 471.3 426.8 / 517.3 517.1 508.2 480.1",
+    ("table1", "BiCro"): "504.7 487.5 466.3 60.2 / 523.2 517.1 505.5 340.1",
+    ("table1", "MSCN"): "501.9 492.2 471.6 18.8 / 524.6 510.9 506.5 481.2",
+    ("table1", "CRCL"): "507.8 505.2 487.3 443.7 / 525.6 521.5 514.2 501.8",
+    ("supp-table2", "DECL-SAF"): "489.7 479.0 458.4 404.9 / 517.4 512.8 500.5 482.7",
+    ("supp-table2", "DECL-SGR"): "491.7 482.8 464.3 395.8 / 515.8 512.7 504.4 480.1",
+    ("supp-table2", "BiCro-SAF"): "496.4 478.5 457.0 51.7 / 512.4 509.7 503.1 368.9",
+    ("supp-table2", "BiCro-SGR"): "496.0 478.9 456.3 39.4 / 512.7 508.0 503.3 332.5",
+    ("supp-table2", "CRCL-VSE∞"): "489.7 481.1 467.6 412.2 / 516.9 511.7 504.7 488.1",
+    ("supp-table2", "CRCL-SAF"): "496.0 492.5 475.9 427.4 / 521.2 516.9 509.2 494.2",
+    ("supp-table2", "CRCL-SGR"): "501.2 496.6 476.1 430.0 / 522.5 517.2 508.9 495.4",
+    ("table2", "SCAN"): "295.7 / 379.4",
+    ("table2", "BiCro"): "370.2 / 430.4",
+    ("table2", "CRCL"): "373.7 / 438.6",
+    ("table3", "CLIP (ViT-B/32), fine-tuned"): "236.3",
+    ("table3", "CRCL"): "433.3",
+    ("table4", "L_acl, SCC"): "476.1",
+    ("table4", "L_d, SCC"): "471.2",
+    ("table4", "L_r, SCC"): "471.6",
+    ("table4", "L_r (q = 1)"): "267.2",
+    ("table4", "L_r (q = 0)"): "451.7",
+    ("table4", "L_d"): "451.3",
+    ("supp-table3", "SGRAF"): "499.6 / 524.3",
+    ("supp-table3", "RCL"): "510.6 / 526.6",
+    ("supp-table3", "CRCL"): "512.5 / 528.2",
+}
+SLIPS = {("supp-table2", "BiCro-SAF", "coco-1k", 0.8)}
+"""Where the paper's rSum is not the sum of its recalls."""
+
+
+@pytest.mark.parametrize("name", experiments.NAMES)
+def test_recalls_of_the_paper_add_up_to_its_rsum(name):
+    experiment = experiments.experiment(name)
+    for row in experiment.rows:
+        for column in experiment.columns:
+            for rate in row.noise:
+                numbers = row.published(column, rate)
+                if numbers is not None:
+                    adds_up = abs(sum(numbers[:6]) - numbers[6]) < 0.051
+                    assert adds_up == ((name, row.name, column, rate) not in SLIPS), (row.name, column, rate)
+
+
+@pytest.mark.parametrize(("name", "row"), RSUMS)
+def test_rsums_are_those_of_the_paper(name, row):
+    experiment = experiments.experiment(name)
+    found = next(one for one in experiment.rows if one.name == row)
+    told = [
+        " ".join(f"{numbers[6]:.1f}" for rate in found.noise if (numbers := found.published(column, rate)))
+        for column in experiment.columns
+    ]
+    assert " / ".join(told) == RSUMS[name, row]
+
+
+def test_only_methods_without_an_implementation_have_no_runs():
+    for name in experiments.NAMES:
+        bare = {row.name for row in experiments.experiment(name).rows if not row.runs}
+        assert not bare & {"SCAN", "SAF", "SGR", "SGRAF", "VSE∞", "NCR", "DECL", "BiCro", "MSCN", "RCL", "CRCL"}
+        assert not bare or name == "supp-table3"
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match="did you mean 'table1'"):
+        experiments.experiment("tabel1")
+    with pytest.raises(InputError, match="did you mean 'paper'"):
+        experiments.profile("papper")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The three data sets in the field's layout, tiny."""
+    folder = tmp_path_factory.mktemp("data")
+    for number, name in enumerate(("f30k", "coco", "cc152k")):
+        data = write_folder(folder / f"{name}_precomp", held_out=10, seed=number)
+        if name == "coco":
+            for file in data.glob("test_*"):
+                file.rename(file.with_name(file.name.replace("test_", "testall_")))
+    return folder
+
+
+@pytest.fixture
+def planner(folders):
+    return Planner(experiments.profile("paper"), folders, seeds=1)
+
+
+def test_every_declared_run_can_be_trained_with_the_papers_sizes(planner):
+    jobs = jobs_of(planner, [experiments.experiment(name) for name in TRAINED])
+    assert len({job.key for job in jobs}) == len(jobs) == len({job.about for job in jobs})
+    assert {job.config.matcher.embedding for job in jobs} == {1024}
+    assert {job.config.matcher.name for job in jobs} == {"vse", "saf", "sgr", "scan"}
+    assert {job.config.method for job in jobs} == set(config.METHOD_NAMES)
+    assert {job.config.noise.rate for job in jobs} == {0.0, 0.2, 0.4, 0.6, 0.8}
+
+
+def test_tables_share_runs(planner):
+    def keys(*names):
+        return {job.key for job in jobs_of(planner, [experiments.experiment(name) for name in names])}
+
+    assert len(keys("table1")) == 4 * 2 * 12  # rates, data sets, and single networks or pairs of a method
+    assert keys("fig2") - keys("supp-table2", "table4") == {
+        job.key for _, job in planner.distributions(experiments.experiment("fig2")) if "none" in job.about
+    }
+    clean = keys("table2", "supp-table3")
+    assert len(clean) < len(keys("table2")) + len(keys("supp-table3"))  # COCO in 1K and 5K is one training
+
+
+def test_compared_methods_are_trained_as_the_page_of_methods_says(planner):
+    """The commands there and the recipes of the profile are two tellings of one thing."""
+    page = (Path(__file__).parents[1] / "docs/methods.md").read_text("utf-8").replace("\\\n", " ")
+    rows = [row for name in ("table1", "supp-table3", "table4") for row in experiments.experiment(name).rows]
+    source = planner.profile.sources["f30k"]
+    compared = 0
+    for line in re.findall(r"^    (crcl train data/f30k.*)$", page, flags=re.MULTILINE):
+        words = shlex.split(line)
+        options = {one: other for one, other in pairwise(words) if one.startswith("--")}
+        method, matcher = options.get("--method", "crcl"), options.get("--matcher", "sgr")
+        told = config.load(
+            preset=options.get("--preset"),
+            base={"method": method, "matcher.name": matcher, "noise.rate": 0.4},
+            settings=[other for one, other in pairwise(words) if one == "--set"],
+        )
+        row = next(
+            row
+            for row in rows
+            for name, on in row.runs
+            if (planner.profile.recipe(name).method, on) == (method, matcher)
+        )
+        jobs = [job for job in planner._jobs(row, source, 0.4, 0) if job.config.matcher.name == matcher]
+        changed = config.differences(told, jobs[0].config)
+        assert set(changed) <= {"data.path", "noise.level"}, (method, changed)
+        compared += 1
+    assert compared == 7
+
+
+def test_decl_warms_up_shorter_from_60_percent_on(planner):
+    found = {
+        (job.config.data.path.rpartition("/")[2], job.config.noise.rate): job.config.decl.warmup
+        for job in jobs_of(planner, [experiments.experiment("table1")])
+        if job.config.method == "decl"
+    }
+    assert [found["f30k_precomp", rate] for rate in (0.2, 0.4, 0.6, 0.8)] == [5, 5, 2, 2]
+    assert [found["coco_precomp", rate] for rate in (0.2, 0.4, 0.6, 0.8)] == [2, 2, 1, 1]
+
+
+def test_data_that_are_not_there_are_left_out_and_named(folders, tmp_path):
+    (tmp_path / "f30k_precomp").symlink_to(folders / "f30k_precomp")
+    planner = Planner(experiments.profile("paper"), tmp_path, seeds=1)
+    blocks = planner.blocks(experiments.experiment("table1"))
+    assert {block.label for block in blocks} == {"Flickr30K"}
+    assert planner.left_out(experiments.experiment("table1")) == [
+        f"MS-COCO 1K (coco_precomp is not in {tmp_path.name})"
+    ]
+    with pytest.raises(InputError, match="table2: none of its data is there"):
+        planner.blocks(experiments.experiment("table2"))
+
+
+def test_a_key_is_of_what_determines_a_run_and_of_nothing_else(folders, tmp_path):
+    def key(folder, *settings):
+        planner = Planner(experiments.profile("cpu"), folder, seeds=1, settings=settings)
+        return jobs_of(planner, [experiments.experiment("table4")])[0].key
+
+    here = key(folders / "f30k_precomp")
+    (tmp_path / "moved").symlink_to(folders / "f30k_precomp")
+    assert key(tmp_path / "moved") == here
+    assert key(folders / "f30k_precomp", "train.device=cpu", "train.workers=2") == here
+    assert key(folders / "f30k_precomp", "train.lr=0.1") != here
+    assert key(folders / "cc152k_precomp") != here  # other captions
+    other = write_folder(tmp_path / "other", held_out=10)
+    assert key(other) == here
+    features = other / "train_ims.npy"
+    features.write_bytes(features.read_bytes()[:-4] + b"\0\0\0\0")
+    assert key(other) != here
+
+
+def test_the_missing_matcher_of_table3_is_named(folders):
+    if "clip" in MATCHERS:
+        pytest.skip("it is there")
+    planner = Planner(experiments.profile("paper"), folders, seeds=1)
+    with pytest.raises(InputError, match="needs the matcher clip, which this version of crcl does not have"):
+        planner.blocks(experiments.experiment("table3"))
+
+
+def test_one_matcher_for_all_rows_trains_equal_rows_once(folders):
+    planner = Planner(experiments.profile("cpu"), folders / "f30k_precomp", seeds=1, matcher="vse")
+    entries = {entry.row.name: entry for entry in planner.blocks(experiments.experiment("table1"))[0].entries}
+    assert list(entries) == [row.name for row in experiments.experiment("table1").rows]
+    assert [entries[name].trained for name in ("SCAN", "SAF", "SGR", "VSE∞")] == [*["as VSE∞"] * 3, "plain on vse"]
+    assert entries["CRCL"].trained == "crcl on vse"
+    assert [job.config.matcher.name for trial in entries["CRCL"].trials for job in trial.jobs] == ["vse"]
+    planner = Planner(experiments.profile("cpu"), folders / "f30k_precomp", seeds=1, matcher="scan")
+    refused = {entry.row.name: entry.trained for entry in planner.blocks(experiments.experiment("table1"))[0].entries}
+    assert refused["MSCN"] == "does not go with scan"
+
+
+def test_the_page_names_every_experiment():
+    page = (Path(__file__).parents[1] / "docs/reproduce.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page, flags=re.MULTILINE)) == set(experiments.NAMES)

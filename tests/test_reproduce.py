@@ -1,0 +1,327 @@
+"""`crcl reproduce`: every table and figure on tiny data, sharing runs, killed and gone on with, on a cluster."""
+
+import csv
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny import SMALL, Answer, call, environment, start, write_folder
+
+from crcl import experiments, inputs, jobs, recipe
+from crcl.checkpoint import locked
+from crcl.errors import TrainingError
+from crcl.metrics import retrieval
+from crcl.planning import Planner
+from crcl.score import mean_similarities
+from crcl.train import Interrupted
+
+TINY = (*(setting for setting in SMALL if not setting.startswith("matcher.name")), "matcher.similarity=8")
+RATES = {"table1": ["0.6"], "supp-table2": ["0.6"], "fig2": ["0.6"]}
+"""One rate of those that have four."""
+SEEDS = {"supp-fig-params": 1}
+NAMES = [name for name in experiments.NAMES if name != "table3"]
+Crcl = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("reproduce") / "pairs")
+
+
+@pytest.fixture(scope="module")
+def out(data: Path) -> Path:
+    """Shared by all tests of this file: what one has trained another does not."""
+    return data.parent / "out"
+
+
+def words(name: str, data: Path, out: Path, *more: str) -> list[str]:
+    size = ["--matcher", "bow", "--seeds", str(SEEDS.get(name, 2))]
+    rates = [word for rate in RATES.get(name, []) for word in ("--noise", rate)]
+    given = [word for setting in TINY for word in ("--set", setting)]
+    return ["reproduce", name, "--data", str(data), "-o", str(out), *size, *rates, *given, *more]
+
+
+@pytest.fixture
+def crcl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Crcl:
+    return lambda *given: call(capsys, monkeypatch, *given)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_gives_its_table_and_figure(crcl: Crcl, data: Path, out: Path, name: str) -> None:
+    answer = crcl(*words(name, data, out))
+    assert answer.code == 0, answer.err
+    written = {Path(line) for line in answer.out.splitlines()}
+    assert {path.name for path in written} >= {f"{name}.md", f"{name}.png", f"{name}.svg"}
+    for path in written:
+        if path.suffix == ".png":
+            assert np.asarray(Image.open(path).convert("L")).std() > 0
+        elif path.suffix == ".svg":
+            assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    page = (out / f"{name}.md").read_text("utf-8")
+    assert str(data.parent) not in page
+    assert f"crcl reproduce {name}" in page
+    declared = experiments.experiment(name)
+    if not declared.rows:
+        return
+    found = rows(out / f"{name}.csv")
+    assert {line["method"] for line in found} == {row.name for row in declared.rows}
+    measured = {line["method"] for line in found if line["mean"]}
+    assert len(measured) >= 2
+    seeds = SEEDS.get(name, 2)
+    assert all(line["seeds"] == str(seeds) for line in found if line["mean"])
+    for row in declared.rows:
+        line = re.search(rf"^\| {re.escape(row.name)} \|.*$", page, flags=re.MULTILINE)
+        assert line is not None
+        assert ("±" in line[0]) == (row.name in measured and seeds > 1)
+    told = ["; paired t-test p = ", "the same with every seed"] if seeds > 1 else ["no test, which needs two seeds"]
+    assert any(words in page for words in told)
+
+
+def test_table3_says_what_is_missing(crcl: Crcl, data: Path, out: Path) -> None:
+    if "clip" in inputs.MATCHERS:
+        pytest.skip("it is there")
+    answer = crcl(*words("table3", data, out)[:6])
+    assert answer.code == 2
+    assert "needs the matcher clip, which this version of crcl does not have" in answer.err
+
+
+@pytest.mark.slow
+def test_a_second_call_trains_and_scores_nothing_and_writes_the_same(
+    crcl: Crcl, data: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = words("table4", data, out)
+    assert crcl(*asked).code == 0
+    before = {path: path.read_bytes() for path in sorted(out.glob("table4*"))}
+    assert len(before) == 4
+
+    def refuse(*given: object, **options: object) -> None:
+        raise AssertionError("nothing is left to do")
+
+    monkeypatch.setattr(recipe, "train", refuse)
+    monkeypatch.setattr(recipe, "open_scorer", refuse)
+    answer = crcl(*asked)
+    assert answer.code == 0
+    assert not answer.err
+    assert {path: path.read_bytes() for path in sorted(out.glob("table4*"))} == before
+
+
+@pytest.mark.slow
+def test_numbers_are_those_of_the_runs(crcl: Crcl, data: Path, out: Path) -> None:
+    assert crcl(*words("table4", data, out)).code == 0
+    planner = Planner(experiments.profile("cpu"), data, seeds=2, settings=TINY, matcher="bow")
+    (block,) = planner.blocks(experiments.experiment("table4"))
+    store = jobs.Store(out)
+    for entry in block.entries:
+        sums = []
+        for trial in entry.trials:
+            _, stored, scorer = recipe.open_scorer(store.run(trial.jobs[0]))
+            test = inputs.read_split(stored, "test")
+            sums.append(retrieval(mean_similarities([scorer], test), test.image_index).rsum)
+        (line,) = [
+            line for line in rows(out / "table4.csv") if (line["method"], line["score"]) == (entry.row.name, "rSum")
+        ]
+        assert float(line["mean"]) == pytest.approx(np.mean(sums), abs=1e-3)
+        assert float(line["deviation"]) == pytest.approx(np.std(sums, ddof=1), abs=1e-3)
+
+
+@pytest.mark.slow
+def test_an_ensemble_is_the_mean_of_similarities(data: Path, out: Path) -> None:
+    planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, rates=(0.2,))
+    (block,) = planner.blocks(experiments.experiment("table1"))
+    trial = next(entry for entry in block.entries if entry.row.name == "CRCL").trials[0]
+    assert [job.config.matcher.name for job in trial.jobs] == ["saf", "sgr"]
+    store = jobs.Store(out)
+    for job in trial.jobs:
+        recipe.train(job.config, store.run(job), resume=True)
+    found = store.measure(trial)
+    scorers = [recipe.open_scorer(store.run(job))[2] for job in trial.jobs]
+    test = inputs.read_split(trial.jobs[0].config, "test")
+    each = [scorer.similarities(test) for scorer in scorers]
+    assert found[6] == pytest.approx(retrieval((each[0] + each[1]) / 2, test.image_index).rsum)
+    for job, sims in zip(trial.jobs, each, strict=True):
+        alone = store.scores(trial.alone(job))
+        assert alone is not None
+        assert alone[6] == pytest.approx(retrieval(sims, test.image_index).rsum)
+
+
+@pytest.mark.slow
+def test_killed_it_goes_on_where_it_was(crcl: Crcl, data: Path, out: Path, tmp_path: Path) -> None:
+    assert crcl(*words("table4", data, out)).code == 0
+    process = start(*words("table4", data, tmp_path))
+    runs = tmp_path / "runs"
+    until = time.monotonic() + 120
+    while len(list(runs.glob("*/metrics.jsonl"))) < 3 and time.monotonic() < until:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = {path: path.read_bytes() for path in runs.glob("*/timing.jsonl")}
+    assert 0 < len(done) < 12
+    answer = crcl(*words("table4", data, tmp_path))
+    assert answer.code == 0, answer.err
+    kept = [path for path, lines in done.items() if path.read_bytes() == lines]
+    assert len(kept) >= len(done) - 1  # all but the one that was being trained
+    assert all(path.read_bytes().startswith(lines) for path, lines in done.items())
+    assert (tmp_path / "table4.csv").read_bytes() == (out / "table4.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_cluster_does_the_same_and_the_same_command_gathers(
+    crcl: Crcl, data: Path, out: Path, tmp_path: Path
+) -> None:
+    assert crcl(*words("table4", data, out)).code == 0
+    answer = crcl(*words("table4", data, tmp_path, "--print-jobs"))
+    commands = answer.out.splitlines()
+    assert answer.code == 0
+    assert "12 of 12 runs are left" in answer.err
+    assert commands == (tmp_path / "jobs.txt").read_text().splitlines()
+    assert "#SBATCH --array=1-12\n" in (tmp_path / "jobs.sh").read_text()
+    assert not (tmp_path / "runs").exists()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    task = {**environment(), "SLURM_ARRAY_TASK_ID": "7", "PATH": path}
+    subprocess.run(["bash", tmp_path / "jobs.sh"], env=task, check=True, capture_output=True)
+    (run,) = (tmp_path / "runs").iterdir()
+    same = out / "runs" / run.name
+    assert (run / "matcher.safetensors").read_bytes() == (same / "matcher.safetensors").read_bytes()
+    assert "11 of 12 runs are left" in crcl(*words("table4", data, tmp_path, "--print-jobs")).err
+    answer = crcl(*words("table4", data, tmp_path, "--gather"))
+    assert answer.code == 0
+    found = [line for line in rows(tmp_path / "table4.csv") if line["score"] == "rSum"]
+    assert sorted(line["seeds"] for line in found) == ["0", "0", "0", "0", "0", "1"]
+    assert "has 0 of 2 seeds" in (tmp_path / "table4.md").read_text("utf-8")
+    finished = crcl(*shlex.split(commands[6])[1:])  # the printed command is the run's own
+    assert "finished already" in finished.out
+
+
+@pytest.mark.slow
+def test_processes_train_beside_each_other_and_tell_of_failures(data: Path, tmp_path: Path) -> None:
+    planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
+    (block,) = planner.blocks(experiments.experiment("table4"))
+    good, bad = (entry.trials[0].jobs[0] for entry in block.entries[:2])
+    broken = jobs.Job("broken", "a broken one", 0, bad.config, (*bad.words, "--set", "train.lr=-1"))
+    store, told = jobs.Store(tmp_path), []
+    failed = jobs.train_apart(store, [good, broken], 2, say=told.append)
+    assert store.finished(good)
+    assert len(failed) == 1
+    assert failed[0].startswith("a broken one: ")
+    assert "train.lr: must be greater than 0" in failed[0]
+    assert any(line.startswith("2 of 2 runs done") for line in told)
+
+
+@pytest.mark.slow
+def test_a_failed_run_costs_its_own_cell_alone(
+    crcl: Crcl, data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert crcl(*words("table4", data, out)).code == 0
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    planner = Planner(experiments.profile("cpu"), data, seeds=2, settings=TINY, matcher="bow")
+    trial = planner.blocks(experiments.experiment("table4"))[0].entries[-1].trials[1]
+    shutil.rmtree(tmp_path / "runs" / trial.jobs[0].key)
+    (tmp_path / "scores" / f"{trial.key}.json").unlink()
+
+    def stumble(*given: object, **options: object) -> None:
+        raise TrainingError("the loss is NaN")
+
+    monkeypatch.setattr(recipe, "train", stumble)
+    answer = crcl(*words("table4", data, tmp_path))
+    assert answer.code == 1
+    assert "1 of 12 runs failed:\ninfonce on bow, pairs, 60 % mismatched, seed 1: the loss is NaN" in answer.err
+    assert "L_d has 1 of 2 seeds." in (tmp_path / "table4.md").read_text("utf-8")
+    seeds = {line["method"]: line["seeds"] for line in rows(tmp_path / "table4.csv")}
+    assert seeds.pop("L_d") == "1"
+    assert set(seeds.values()) == {"2"}
+
+
+def test_ctrl_c_says_how_to_go_on(crcl: Crcl, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*given: object, **options: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr(recipe, "train", stop)
+    asked = words("table4", data, tmp_path)
+    answer = crcl(*asked)
+    assert answer.code == 130
+    assert answer.err.endswith(f"Go on with:\n  {shlex.join(['crcl', *asked])}\n")
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_passed_on_to_processes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They save what they have, and nobody is left behind."""
+    planner = Planner(
+        experiments.profile("cpu"), data, seeds=1, settings=(*TINY, "train.pieces=[1,5000]"), matcher="bow"
+    )
+    job = planner.blocks(experiments.experiment("table4"))[0].entries[0].trials[0].jobs[0]
+    sleep = time.sleep
+
+    def press(seconds: float) -> None:
+        if (tmp_path / "runs" / job.key / "training.pt").is_file():
+            raise KeyboardInterrupt
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", press)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.train_apart(jobs.Store(tmp_path), [job], 2, say=lambda line: None)
+    assert "stopped; what was saved is kept" in (tmp_path / "logs" / f"{job.key}.log").read_text("utf-8")
+    with locked(tmp_path / "runs" / job.key):  # nobody trains there any more
+        assert not jobs.Store(tmp_path).finished(job)
+
+
+def test_the_list_names_all(crcl: Crcl) -> None:
+    answer = crcl("reproduce", "LIST")
+    assert answer.code == 0
+    assert [line.split()[0] for line in answer.out.splitlines()] == list(experiments.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["tabel1"], "did you mean 'table1'"),
+        (["table1"], "say with --data where the pairs are"),
+        (["table1", "--data", "nowhere"], "none of its data is there: nowhere"),
+        (["table1", "--data", "DATA", "--profile", "papper"], "did you mean 'paper'"),
+        (["table1", "--data", "DATA", "--profile", "paper"], "coco_precomp, "),
+        (["table1", "--data", "DATA", "--noise", "0.3"], "table1: has the rates 0.2, 0.4, 0.6, 0.8, not 0.3"),
+        (["table1", "--data", "DATA", "--matcher", "vsee"], "needs the matcher vsee"),
+        (["table1", "--data", "DATA", "--set", "train.lrr=1"], "did you mean 'train.lr'"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_trained(
+    crcl: Crcl, data: Path, tmp_path: Path, given: list[str], message: str
+) -> None:
+    answer = crcl("reproduce", *(str(data) if word == "DATA" else word for word in given), "-o", str(tmp_path / "out"))
+    assert answer.code == 2
+    assert message in answer.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_at_once_do_not_get_into_each_others_way(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    hold = (
+        "import fcntl, sys, time\nfile = open(sys.argv[1], 'w')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(600)"
+    )
+    words = [sys.executable, "-c", hold, str(tmp_path / ".lock")]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment())
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        answer = crcl("reproduce", "supp-fig-c", "-o", str(tmp_path))
+        assert answer.code == 2
+        assert "another `crcl reproduce` is at work here" in answer.err
+    finally:
+        process.kill()
+        process.communicate()
