@@ -17,13 +17,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("extract", "suggest", "thumbnails", "gallery", "report", "clean"),
     ),
     ("methods", "score", "checkpoint", "published"),
-    ("matchers", "ledger", "losses", "division", "decoys", "metrics", "theory", "features", "vision", "pretrained"),
+    (
+        *("matchers", "ledger", "losses", "division", "transport", "decoys", "metrics", "theory"),
+        *("features", "vision", "pretrained"),
+    ),
     ("data", "config"),
     ("errors",),
 )
 """From top to bottom. A module imports from its own layer and from those below."""
 LAYER = {name: depth for depth, names in enumerate(LAYERS) for name in names}
-ALONE = ("losses", "division", "metrics", "theory", "errors", "plots")
+ALONE = ("losses", "division", "transport", "metrics", "theory", "errors", "plots")
 """Plain functions that serve without the rest of the package."""
 
 
