@@ -83,9 +83,7 @@ def within(matcher: Matcher, encoded: Encoded) -> Tensor:
     if head is not None:
         return head(encoded)
     if encoded.features.ndim != 2:
-        raise TypeError(
-            f"{type(matcher).__name__} has no one vector for each image and text, nor a head for both alike"
-        )
+        raise TypeError(f"{type(matcher).__name__} has neither one vector for each image nor a head for two of them")
     vectors = l2(encoded.features)
     return inner_products(vectors, vectors)
 
