@@ -126,8 +126,8 @@ def _gsc(config: Config, make_learner: Callable[[], Learner], pairs: int, *, sta
     return GSC(
         make_learner(),
         pairs,
-        tau=config.gsc.tau,
-        scale=config.gsc.scale,
+        tau=config.loss.tau,
+        scale=config.gsc.structure,
         momentum=config.gsc.momentum,
         start=start,
     )
@@ -145,7 +145,7 @@ def _l2rm(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Me
         mass=config.l2rm.mass,
         regularisation=config.l2rm.regularisation,
         own=config.l2rm.own,
-        scale=config.l2rm.scale,
+        scale=config.l2rm.rematched,
         planted=config.l2rm.planted,
         cost_learning_rate=config.l2rm.cost_lr,
     )

@@ -213,9 +213,7 @@ class MscnConfig(Section):
 class GscConfig(Section):
     """Beliefs by probability and by structure (method gsc)."""
 
-    tau: Positive = 0.07
-    """Temperature τ of the matching probabilities."""
-    scale: NotNegative = 0.01
+    structure: NotNegative = 0.01
     """Scale γ of the structural loss; the published script for COCO leaves it at 1."""
     momentum: ShareBelowOne = 0.3
     """Weight of the old beliefs after each epoch."""
@@ -230,7 +228,7 @@ class L2rmConfig(Section):
     """How much the plan is blurred by its entropy; published: 0.01 for Flickr30K."""
     own: bool = False
     """Let a pair called noisy be matched with itself: true for real mismatches, false for injected ones."""
-    scale: NotNegative = 0.03
+    rematched: NotNegative = 0.03
     """Weight of the noisy pairs' mean loss beside the mean hinge of the clean ones."""
     planted: Count = 12
     """Most clean pairs that the cost of a match learns from in each step."""

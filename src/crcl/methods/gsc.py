@@ -26,8 +26,8 @@ class GSC:
 
     This is the published variant of one network; GSC+, of two, is not offered. Within SAF and SGR the same head
     compares images with images and texts with texts, as published; of matchers that have one vector for each it is
-    their cosine. Running statistics are those of images with texts alone. `scale` is 0.01 for all data; the published
-    script for COCO leaves it at 1.
+    their cosine. Running statistics are those of images with texts alone. The published τ is 0.07; `scale` is
+    0.01, but 1 in the published script for COCO.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class GSC:
         learner: Learner,
         pairs: int,
         *,
-        tau: float = 0.07,
+        tau: float = 0.05,
         scale: float = 0.01,
         momentum: float = 0.3,
         start: np.ndarray | None = None,
