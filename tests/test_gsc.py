@@ -138,6 +138,19 @@ def test_it_begins_with_the_beliefs_that_it_is_given(small: Small) -> None:
         assert not np.allclose(method.correspondence, first)
 
 
+def test_a_training_that_starts_from_a_run_begins_with_its_beliefs(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    first = recipe.train(small_config(data, "method=gsc"), tmp_path / "first")
+    further = recipe.train(small_config(data, "method=gsc", f"train.start={first.path}"), tmp_path / "further")
+    start = further.load_start()
+    assert start is not None
+    np.testing.assert_array_equal(start.beliefs, first.load_ledger())
+    method, _ = recipe.prepare(
+        recipe.stored_config(further), recipe.read_data(recipe.stored_config(further)), start=start
+    )
+    np.testing.assert_allclose(method.correspondence, first.load_ledger(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", [SAF, SGR])
 def test_the_same_head_compares_two_images_or_two_texts_one_by_one(small: Small, kind: type[SGR]) -> None:
     torch.manual_seed(0)
