@@ -228,7 +228,7 @@ class L2rmConfig(Section):
     """How much the plan is blurred by its entropy; published: 0.01 for Flickr30K."""
     own: bool = False
     """Let a pair called noisy be matched with itself: true for real mismatches, false for injected ones."""
-    rematched: NotNegative = 0.03
+    rematched: NotNegative = 0.01
     """Weight of the noisy pairs' mean loss beside the mean hinge of the clean ones."""
     planted: Count = 12
     """Most clean pairs that the cost of a match learns from in each step."""

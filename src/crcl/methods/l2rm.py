@@ -46,7 +46,7 @@ class L2RM:
         mass: float = 0.1,
         regularisation: float = 0.07,
         own: bool = False,
-        scale: float = 0.03,
+        scale: float = 0.01,
         planted: int = 12,
         cost_learning_rate: float = 2e-6,
     ) -> None:
