@@ -39,6 +39,7 @@ def main() -> None:
 def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--matchers", nargs="+", default=["bow", "vse"], choices=config.MATCHER_NAMES)
+    parser.add_argument("--methods", nargs="+", choices=config.METHOD_NAMES, help="beside plain training; all")
     parser.add_argument("--images", type=int, default=200, help="training images, with five captions each")
     parser.add_argument("--embedding", type=int, default=128)
     parser.add_argument("--warmup", type=int, default=4, help="epochs of warm-up")
@@ -51,6 +52,8 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 def opening(options: argparse.Namespace) -> list[str]:
     given = [f"--images {options.images}", f"--embedding {options.embedding}", f"--warmup {options.warmup}"]
     words = ["python benchmarks/cost.py", f"--matchers {' '.join(options.matchers)}", *given, f"--half {options.half}"]
+    if options.methods:
+        words.insert(2, f"--methods {' '.join(options.methods)}")
     conditions = (
         f"Seconds of a training epoch relative to plain training with `{PLAIN}` in the same turn, median over turns: "
         f"{options.warmup} of warm-up, then {options.half} of each half. The mean is of both halves. 'Learnt from' "
@@ -86,7 +89,7 @@ def measure(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Seconds of each epoch of each method, in turns, and how often it learnt from a pair on average."""
     epochs = options.warmup + 2 * options.half
-    chosen = {method: configure(method, matcher, data, options) for method in methods_for(matcher)}
+    chosen = {method: configure(method, matcher, data, options) for method in methods_for(matcher, options.methods)}
     trainings = {name: recipe.prepare(one, inputs.read_data(one)) for name, one in chosen.items()}
     for method, _ in trainings.values():
         torch.manual_seed(0)
@@ -101,10 +104,13 @@ def measure(
     return seconds, pairs
 
 
-def methods_for(matcher: str) -> list[str]:
-    """All methods that go with a matcher, plain training first."""
+def methods_for(matcher: str, asked: list[str] | None = None) -> list[str]:
+    """All methods that go with a matcher, or those of them that were asked for; plain training first."""
     there = [
-        name for name in assembly.METHODS if matcher in config.MATCHERS_OF.get(name, (config.MATCHER_NAMES, ""))[0]
+        name
+        for name in assembly.METHODS
+        if matcher in config.MATCHERS_OF.get(name, (config.MATCHER_NAMES, ""))[0]
+        and (asked is None or name in (PLAIN, *asked))
     ]
     return sorted(there, key=lambda name: name != PLAIN)
 

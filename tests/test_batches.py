@@ -314,6 +314,20 @@ def test_pad_puts_captions_side_by_side(lengths: list[int], chosen: list[int]) -
         assert all(a >= b for a, b in pairwise(is_real))
 
 
+def test_joined_batches_hold_the_same_words_and_regions_with_nothing_behind_them(tiny: Tiny) -> None:
+    batches = batches_of(tiny())
+    for one, other in pairwise(batches.epoch(0)):
+        joined = one.join(other.first(3))
+        assert joined.pairs.tolist() == [*one.pairs.tolist(), *other.pairs.tolist()[:3]]
+        for row, (part, at) in enumerate([(one, i) for i in range(4)] + [(other, i) for i in range(3)]):
+            words, regions = int(part.lengths[at]), int(part.region_mask[at].sum())
+            assert (joined.lengths[row], joined.region_mask[row].sum()) == (words, regions)
+            assert torch.equal(joined.tokens[row, :words], part.tokens[at, :words])
+            assert torch.equal(joined.regions[row, :regions], part.regions[at, :regions])
+            assert not joined.tokens[row, words:].any()
+            assert not joined.regions[row, regions:].any()
+
+
 def test_a_batch_stays_itself_on_its_own_device(tiny: Tiny) -> None:
     batch = next(batches_of(tiny()).epoch(0))
     assert batch.to(torch.device("cpu")) is batch

@@ -58,10 +58,17 @@ def test_cost_goes_through_the_epochs_of_every_method(tmp_path):
     assert all(f"\n| {name} | {assembly.NETWORKS.get(name, 1)} | " in report for name in assembly.METHODS)
 
 
+def test_cost_can_be_measured_of_some_methods_beside_plain_training():
+    assert cost.methods_for("bow", ["l2rm", "gsc"]) == ["infonce", "gsc", "l2rm"]
+    assert cost.methods_for("scan", ["gsc", "ncr"]) == ["infonce", "ncr"]
+    options = cost.parse(["--methods", "gsc", "--matchers", "bow"])
+    assert "    python benchmarks/cost.py --matchers bow --methods gsc --images 200" in "\n".join(cost.opening(options))
+
+
 def test_robustness_takes_every_method_that_goes_with_the_matcher(tmp_path):
     assert robustness.parse(words(tmp_path, tmp_path)).methods == list(assembly.METHODS)
     on_scan = robustness.parse([*words(tmp_path, tmp_path), "--set", "matcher.name=scan", "--matcher", "scan"]).methods
-    assert on_scan == [name for name in assembly.METHODS if name != "mscn"]
+    assert on_scan == [name for name in assembly.METHODS if name not in ("mscn", "gsc", "l2rm")]
 
 
 @pytest.mark.parametrize(

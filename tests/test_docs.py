@@ -57,8 +57,8 @@ def test_every_function_named_is_there():
     assert len(named) > 20
     for name in named:
         module, *path = name.split(".")
-        if module == "methods":
-            module = f"methods.{path.pop(0)}"
+        if module in ("methods", "matchers"):
+            module = f"{module}.{path.pop(0)}"
         found = importlib.import_module(f"crcl.{module}")
         for part in path:
             found = getattr(found, part)
@@ -88,7 +88,9 @@ def test_every_setting_named_is_accepted():
     assert len(settings) > 15
     for setting in settings:
         config.load(settings=[setting])
-    for key in re.findall(r"`((?:decl|division|ledger|loss|mscn|train)\.\w+)`", PAGE.split("## As published")[1]):
+    for key in re.findall(
+        r"`((?:decl|division|gsc|l2rm|ledger|loss|mscn|train)\.\w+)`", PAGE.split("## As published")[1]
+    ):
         assert key in config.KEYS
 
 

@@ -18,13 +18,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("experiments", "planning", "jobs", "comparison", "reproduce", "drawing"),
     ),
     ("methods", "score", "checkpoint", "published"),
-    ("matchers", "ledger", "losses", "division", "decoys", "metrics", "theory", "features", "vision", "pretrained"),
+    (
+        *("matchers", "ledger", "losses", "division", "transport", "decoys", "metrics", "theory"),
+        *("features", "vision", "pretrained"),
+    ),
     ("data", "config"),
     ("errors",),
 )
 """From top to bottom. A module imports from its own layer and from those below."""
 LAYER = {name: depth for depth, names in enumerate(LAYERS) for name in names}
-ALONE = ("losses", "division", "metrics", "theory", "errors", "plots")
+ALONE = ("losses", "division", "transport", "metrics", "theory", "errors", "plots")
 """Plain functions that serve without the rest of the package."""
 
 

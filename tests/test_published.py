@@ -130,8 +130,8 @@ LAYOUTS = [
     ("RCL", "sgr", True, "complementary"),
     ("SCAN", "scan", False, "triplet-hardest"),
     ("DECL", "saf", False, "decl" if "decl" in METHOD_NAMES else "triplet-hardest"),
-    ("L2RM", "sgr", False, "triplet-hardest"),
-    ("GSC", "sgr", False, "triplet-hardest"),
+    ("L2RM", "sgr", False, "l2rm"),
+    ("GSC", "sgr", False, "gsc"),
 ]
 
 

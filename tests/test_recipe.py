@@ -18,13 +18,14 @@ from crcl.data.formats import read
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
-from crcl.matchers.base import reads_vectors
+from crcl.matchers.base import is_pretrained, reads_vectors
 from crcl.methods.base import Learner
 from crcl.methods.crcl import CRCL
 from crcl.methods.objectives import Objective
 from crcl.score import evaluate
 
-OF_WORDS = [name for name, kind in MATCHERS.items() if not reads_vectors(kind)]  # the others: test_dual.py
+OF_WORDS = [name for name, kind in MATCHERS.items() if not (reads_vectors(kind) or is_pretrained(kind))]
+"""The others: test_dual.py and test_clip.py."""
 SHRUNK = ["matcher.embedding=8", "matcher.word=6", "train.pieces=[1,2]", "ledger.freeze_epochs=1", "train.device=cpu"]
 
 

@@ -19,7 +19,14 @@ from crcl.inputs import require_pixels
 from crcl.matchers.clip import load as load_model
 from crcl.published import Published
 
-NEAREST = {"CRCL": "crcl", "RCL": "complementary", "DECL": "decl", "NCR or BiCro": "ncr"}
+NEAREST = {
+    "CRCL": "crcl",
+    "RCL": "complementary",
+    "DECL": "decl",
+    "NCR or BiCro": "ncr",
+    "L2RM": "l2rm",
+    "GSC": "gsc",
+}
 """The method by which a checkpoint of this layout was trained; where it is not here, the triplet loss is nearest."""
 
 

@@ -20,13 +20,15 @@ from crcl.methods.base import Learner, Method
 from crcl.methods.bicro import BiCro
 from crcl.methods.crcl import CRCL
 from crcl.methods.decl import DECL
+from crcl.methods.gsc import GSC
+from crcl.methods.l2rm import L2RM
 from crcl.methods.mscn import MSCN
 from crcl.methods.ncr import NCR
 from crcl.methods.objectives import Objective
 
 FIXED_REGIONS = ("saf", "sgr")
 
-BELIEVING = ("crcl",)
+BELIEVING = ("crcl", "gsc")
 """Methods that learn from beliefs, and so can begin with those of another run: their builders take a `start`."""
 
 Builder = Callable[..., Method]
@@ -120,6 +122,35 @@ def _mscn(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Me
     )
 
 
+def _gsc(config: Config, make_learner: Callable[[], Learner], pairs: int, *, start: np.ndarray | None = None) -> Method:
+    return GSC(
+        make_learner(),
+        pairs,
+        tau=config.loss.tau,
+        scale=config.gsc.structure,
+        momentum=config.gsc.momentum,
+        start=start,
+    )
+
+
+def _l2rm(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return L2RM(
+        make_learner(),
+        pairs,
+        slots=config.train.batch_size,
+        warmup=config.division.warmup,
+        margin=config.loss.margin,
+        tau=config.loss.tau,
+        threshold=config.division.threshold,
+        mass=config.l2rm.mass,
+        regularisation=config.l2rm.regularisation,
+        own=config.l2rm.own,
+        scale=config.l2rm.rematched,
+        planted=config.l2rm.planted,
+        cost_learning_rate=config.l2rm.cost_lr,
+    )
+
+
 METHODS: dict[str, Builder] = {
     "crcl": _crcl,
     "triplet": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin, negatives="sum")),
@@ -130,6 +161,8 @@ METHODS: dict[str, Builder] = {
     "ncr": _ncr,
     "bicro": _bicro,
     "mscn": _mscn,
+    "gsc": _gsc,
+    "l2rm": _l2rm,
 }
 
 NETWORKS: dict[str, int] = {"ncr": 2, "bicro": 2, "mscn": 2}

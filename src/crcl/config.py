@@ -17,10 +17,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from crcl.errors import InputError, did_you_mean
 
 MatcherName = Literal["vse", "bow", "saf", "sgr", "scan", "dual", "clip"]
-MethodName = Literal["crcl", "triplet", "triplet-hardest", "infonce", "complementary", "decl", "ncr", "bicro", "mscn"]
+MethodName = Literal[
+    "crcl", "triplet", "triplet-hardest", "infonce", "complementary", "decl", "ncr", "bicro", "mscn", "gsc", "l2rm"
+]
 MATCHER_NAMES: tuple[str, ...] = get_args(MatcherName)
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
-DIVIDING = ("ncr", "bicro")
+DIVIDING = ("ncr", "bicro", "l2rm")
 """Methods that divide the pairs into clean and noisy ones after a warm-up."""
 
 MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {
@@ -28,6 +30,14 @@ MATCHERS_OF: dict[str, tuple[tuple[str, ...], str]] = {
         ("vse", "bow", "saf", "sgr", "dual"),
         "its meta-network reads a similarity vector, which scan does not make, and would replace the cosine that a "
         "published model (clip) has learnt",
+    ),
+    "gsc": (
+        ("vse", "bow", "saf", "sgr", "dual", "clip"),
+        "it compares images with images and texts with texts as the matcher does, and scan cannot compare those",
+    ),
+    "l2rm": (
+        ("vse", "bow", "saf", "sgr", "dual", "clip"),
+        "its cost of a match is 1 - similarity and never below 0, and similarities of scan go beyond 1",
     ),
 }
 """Methods that do not go with every matcher: those that they go with, and the reason."""
@@ -177,7 +187,7 @@ class DeclConfig(Section):
 
 
 class DivisionConfig(Section):
-    """Division into clean and noisy pairs (methods ncr and bicro)."""
+    """Division into clean and noisy pairs (methods ncr, bicro and l2rm)."""
 
     warmup: Count = 5
     """First epochs, on all pairs alike; the decay of the learning rate does not count them."""
@@ -202,6 +212,32 @@ class MscnConfig(Section):
     """Row numbers (.npy) of training pairs known to match, before any noise; empty: pairs of the dev split."""
     trusted_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of the dev pairs that the meta-network learns from where no file of rows is given."""
+
+
+class GscConfig(Section):
+    """Beliefs by probability and by structure (method gsc)."""
+
+    structure: NotNegative = 0.01
+    """Scale γ of the structural loss; the published script for COCO leaves it at 1."""
+    momentum: ShareBelowOne = 0.3
+    """Weight of the old beliefs after each epoch."""
+
+
+class L2rmConfig(Section):
+    """Rematching of noisy pairs by partial optimal transport (method l2rm)."""
+
+    mass: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share ρ of a noisy batch that is moved to a match."""
+    regularisation: Positive = 0.07
+    """How much the plan is blurred by its entropy; published: 0.01 for Flickr30K."""
+    own: bool = False
+    """Let a pair called noisy be matched with itself: true for real mismatches, false for injected ones."""
+    rematched: NotNegative = 0.01
+    """Weight of the noisy pairs' mean loss beside the mean hinge of the clean ones."""
+    planted: Count = 12
+    """Most clean pairs that the cost of a match learns from in each step."""
+    cost_lr: Positive = 2e-6
+    """Learning rate of the cost of a match."""
 
 
 class TrainConfig(Section):
@@ -267,6 +303,10 @@ class Config(Section):
     """Clean and noisy pairs."""
     mscn: MscnConfig = MscnConfig()
     """Meta-network of method mscn."""
+    gsc: GscConfig = GscConfig()
+    """Beliefs of method gsc."""
+    l2rm: L2rmConfig = L2rmConfig()
+    """Rematching of method l2rm."""
     train: TrainConfig = TrainConfig()
     """Schedule, optimizer and machine."""
 
@@ -293,6 +333,8 @@ SECTIONS: dict[str, type[Section]] = {
     "decl": DeclConfig,
     "division": DivisionConfig,
     "mscn": MscnConfig,
+    "gsc": GscConfig,
+    "l2rm": L2rmConfig,
     "train": TrainConfig,
 }
 KEYS = {

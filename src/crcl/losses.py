@@ -17,6 +17,8 @@ Curve = Literal["linear", "exponential", "sine"]
 Family = Literal["log", "tan", "abs", "exp", "gce"]
 Terms = Literal["both", "active", "complementary"]
 
+_LEAST = 1e-7  # a label of L2RM is never less, so that it has a logarithm
+
 
 def matching_log_probs(sims: Tensor, tau: float) -> tuple[Tensor, Tensor]:
     """Matching probabilities, Eq. 3, as logarithms: image to text (over rows), text to image (over columns). (K, K)"""
@@ -63,6 +65,25 @@ def active_complementary(
 def info_nce(sims: Tensor, *, tau: float = 0.05) -> Tensor:
     """InfoNCE in both directions: L_d with all labels 1. (K,)"""
     return active(*matching_log_probs(sims, tau))
+
+
+def reverse_cross_entropy(sims: Tensor, *, tau: float = 0.05) -> Tensor:
+    """L2RM's warm-up: cross-entropy of the pairs' labels under the matching probabilities, both directions. (K,)
+
+    The logarithm of a label 0 is that of 1e-7, so it is log(1e7) times the probability of all others; bounded.
+    """
+    i2t, t2i = matching_log_probs(sims, tau)
+    others = 2 - i2t.diagonal().exp() - t2i.diagonal().exp()
+    return -math.log(_LEAST) * others
+
+
+def symmetric_divergence(i2t: Tensor, t2i: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """L2RM: half of both Kullback-Leibler divergences, targets from Eq. 3's logarithms and back, both directions. (K,)
+
+    Each of `rows` adds up to 1, and so does each of `columns`. To every target 1e-7 is added, so that a probability
+    where there is none costs much but not everything. No gradient flows through the targets.
+    """
+    return _divergence_rows(i2t, rows) + _divergence_rows(t2i.T, columns.T)
 
 
 def contrastive_complementary(sims: Tensor, *, tau: float = 0.05, kind: Family = "log", q: float = 0.2) -> Tensor:
@@ -176,6 +197,12 @@ def smallest(values: Tensor, share: float) -> Tensor:
     kept = torch.zeros_like(values, dtype=torch.bool)
     kept[values.detach().argsort(stable=True)[: max(int(share * len(values)), 1)]] = True
     return values.masked_fill(~kept, 0)
+
+
+def _divergence_rows(log_probs: Tensor, targets: Tensor) -> Tensor:
+    targets = targets.detach().to(log_probs) + _LEAST
+    targets = targets / targets.sum(1, keepdim=True)
+    return ((log_probs.exp() - targets) * (log_probs - targets.log())).sum(1) / 2
 
 
 def _complementary_rows(log_probs: Tensor, q: Tensor | float) -> Tensor:

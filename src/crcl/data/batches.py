@@ -6,14 +6,14 @@ the number of workers, and a training that was interrupted goes on in the middle
 
 import signal
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from multiprocessing import get_all_start_methods
 from typing import Literal, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from crcl.data.pairs import Pairs
@@ -58,14 +58,17 @@ class Batch:
         """Called by the data loader, for quick copies to a GPU."""
         return Batch(**{name: value.pin_memory() for name, value in vars(self).items()})
 
+    def first(self, pairs: int) -> "Batch":
+        """So many pairs of it."""
+        return Batch(**{name: value[:pairs] for name, value in vars(self).items()})
+
     def join(self, other: "Batch") -> "Batch":
-        """Both batches as one; the captions are padded to one width. Both show all regions of their images."""
-        width = max(self.tokens.shape[1], other.tokens.shape[1])
-        parts = [
-            replace(part, tokens=nn.functional.pad(part.tokens, (0, width - part.tokens.shape[1]), value=PAD))
-            for part in (self, other)
-        ]
-        return Batch(**{name: torch.cat([getattr(part, name) for part in parts]) for name in vars(self)})
+        """Both batches as one; captions are padded to one width, and images to one number of regions."""
+        joined = {name: [getattr(part, name) for part in (self, other)] for name in vars(self)}
+        for name in ("regions", "region_mask", "tokens"):
+            width = max(value.shape[1] for value in joined[name])
+            joined[name] = [_widened(value, width) for value in joined[name]]
+        return Batch(**{name: torch.cat(values) for name, values in joined.items()})
 
 
 @dataclass(frozen=True)
@@ -261,6 +264,12 @@ def _raising(loaded: Iterable[Batch | InputError]) -> Iterator[Batch]:
         if isinstance(batch, InputError):
             raise batch
         yield batch
+
+
+def _widened(value: Tensor, width: int) -> Tensor:
+    """Padded along the second axis, with the 0 of words, regions and masks."""
+    missing = value.new_full((len(value), width - value.shape[1], *value.shape[2:]), PAD)
+    return torch.cat([value, missing], dim=1)
 
 
 def _leave_interrupts_to_the_parent(worker: int) -> None:

@@ -74,6 +74,20 @@ def raw_scores(matcher: Matcher, images: Encoded, texts: Encoded) -> Tensor:
     return scores(images, texts)
 
 
+def within(matcher: Matcher, encoded: Encoded) -> Tensor:
+    """How alike images are to each other, or texts: by the matcher's head (`within` of SAF and SGR), else by cosine.
+
+    `(K, K)`
+    """
+    head: Callable[[Encoded], Tensor] | None = getattr(matcher, "within", None)
+    if head is not None:
+        return head(encoded)
+    if encoded.features.ndim != 2:
+        raise TypeError(f"{type(matcher).__name__} has neither one vector for each image nor a head for two of them")
+    vectors = l2(encoded.features)
+    return inner_products(vectors, vectors)
+
+
 def reads_vectors(matcher: object) -> bool:
     """Whether a matcher, or a class of matchers, reads captions as vectors; most read words."""
     return bool(getattr(matcher, "reads_vectors", False))

@@ -81,6 +81,20 @@ class _SGRAF(nn.Module):
 
     def scores(self, images: Encoded, texts: Encoded) -> Tensor:
         """Similarities before the sigmoid. (images, texts)"""
+        scores, moments = self._scores(images, texts)
+        if self.training and self.sim.SAF_module is not None:
+            self.sim.SAF_module.remember(moments)
+        return scores
+
+    def within(self, encoded: Encoded) -> Tensor:
+        """Images with images, or texts with texts, by the same head; not remembered in running statistics. (K, K)
+
+        Parts behind a caption's end are 0, and as such nothing to attend to: a context's length does not count.
+        """
+        return self._scores(encoded, encoded)[0].sigmoid()
+
+    def _scores(self, images: Encoded, texts: Encoded) -> tuple[Tensor, Tensor]:
+        """Scores, and SAF's moments of each caption. (images, texts), (2, texts)"""
         mask, t_whole = cast(Tensor, texts.mask), cast(Tensor, texts.whole)
         lengths, order = mask.sum(1).sort(descending=True, stable=True)
         learning = self.training or torch.is_grad_enabled()
@@ -97,9 +111,7 @@ class _SGRAF(nn.Module):
             scores, moment = self._block(images, *parts, cut=not learning, again=again)
             columns.append(scores)
             moments.append(moment)
-        if self.training and self.sim.SAF_module is not None:
-            self.sim.SAF_module.remember(torch.cat(moments, dim=1))
-        return torch.cat(columns, dim=1)[:, order.argsort()]
+        return torch.cat(columns, dim=1)[:, order.argsort()], torch.cat(moments, dim=1)
 
     def _block(
         self, images: Encoded, gram: Tensor, t: Tensor, mask: Tensor, t_whole: Tensor, *, cut: bool, again: bool

@@ -1,0 +1,116 @@
+"""GSC: geometrical structure consistency (CVPR 2024)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from crcl.data.batches import Batches
+from crcl.division import gaussian_posterior
+from crcl.losses import active, matching_log_probs, pair_probability
+from crcl.matchers.base import Matcher, within
+from crcl.methods.base import Clock, Learner, StepLog
+from crcl.methods.twins import division_seed, of_pairs
+
+
+class GSC:
+    """Weigh each pair by two beliefs: p̂, and whether its image stands to other images as its text does to texts.
+
+    The second is the cosine of a pair's rows in the two matrices of `structures`; a Gaussian mixture of all pairs'
+    cosines makes it a probability. After each epoch both beliefs move towards what was seen in its steps, and the
+    smaller one is the pair's label in the next; `momentum` is the weight of the old ones, `scale` that of the
+    structural loss. A pair that was in no batch of the epoch keeps what was seen of it before.
+
+    This is the published variant of one network; GSC+, of two, is not offered. Within SAF and SGR the same head
+    compares images with images and texts with texts, as published; of matchers that have one vector for each it is
+    their cosine. Running statistics are those of images with texts alone. The published τ is 0.07; `scale` is
+    0.01, but 1 in the published script for COCO.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        pairs: int,
+        *,
+        tau: float = 0.05,
+        scale: float = 0.01,
+        momentum: float = 0.3,
+        start: np.ndarray | None = None,
+    ) -> None:
+        self.learner = learner
+        self.tau = tau
+        self.scale = scale
+        self.momentum = momentum
+        self.start = np.ones(pairs) if start is None else start
+        self._forget()
+
+    def _forget(self) -> None:
+        """The beliefs that the training begins with, (2, N): of structure and of p̂; and nothing seen, (2, N)."""
+        self.beliefs = np.stack([self.start, self.start]).astype(np.float32)
+        self.seen = np.full_like(self.beliefs, np.nan)
+
+    @property
+    def matcher(self) -> Matcher:
+        return self.learner.matcher
+
+    @property
+    def correspondence(self) -> np.ndarray:
+        return self.beliefs.min(0)
+
+    def begin_piece(self, piece: int) -> None:
+        self.learner.renew()
+        self._forget()
+
+    def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
+        labels = torch.from_numpy(self.correspondence)
+        self.learner.module.train()
+        for batch in batches.epoch(clock.total_epoch, start=clock.step):
+            images, texts = self.learner.encode(batch)
+            with self.learner.descent.autocast():
+                sims = self.matcher.similarity(images, texts)
+                alike = within(self.matcher, images), within(self.matcher, texts)
+            own = labels[batch.pairs].to(sims.device)
+            i2t, t2i = matching_log_probs(sims, self.tau)
+            by_image, by_text = structures(*alike, own)
+            losses = active(i2t, t2i, own) / 2 + self.scale * own * structural(by_image, by_text)
+            agreement = cosine_similarity(by_image.detach(), by_text.detach(), dim=1)
+            self.seen[:, batch.pairs.numpy()] = torch.stack([agreement, pair_probability(i2t, t2i)]).cpu().numpy()
+            yield StepLog(len(batch), self.learner.descent.step(losses, batch, clock.learning_rate))
+        self._refine(division_seed(batches, clock, 0))
+
+    def _refine(self, seed: int) -> None:
+        """Move both beliefs of all pairs that were ever seen."""
+        known = np.flatnonzero(np.isfinite(self.seen).all(0))
+        agreement, probability = self.seen[:, known]
+        new = np.stack([gaussian_posterior(-agreement, seed=seed), probability])  # of the component that agrees more
+        self.beliefs[:, known] = self.momentum * self.beliefs[:, known] + (1 - self.momentum) * new
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **self.learner.state_dict(),
+            "beliefs": torch.from_numpy(self.beliefs.copy()),
+            "seen": torch.from_numpy(self.seen.copy()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.beliefs, self.seen = of_pairs(state["beliefs"], self.beliefs), of_pairs(state["seen"], self.seen)
+        self.learner.load_state_dict(state)
+
+
+def structures(image_sims: Tensor, text_sims: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """How each pair's image stands to all images of the batch, and its text to all texts. (K, K) each
+
+    Pair k counts as far as it is believed, `labels[k]`, in column k.
+    """
+    return image_sims.float() * labels, text_sims.float() * labels
+
+
+def structural(by_image: Tensor, by_text: Tensor) -> Tensor:
+    """InfoNCE of structures: among all texts its own should stand to the batch as an image does. (K,)
+
+    From images to texts only, at a temperature of 1, as published.
+    """
+    return -(by_image @ by_text.T).log_softmax(1).diagonal()
