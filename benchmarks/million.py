@@ -1,0 +1,86 @@
+"""A million pairs of embeddings, a fifth of them mismatched: the audit from end to end, in seconds and memory.
+
+    python benchmarks/million.py FOLDER [--pairs 1000000] [--size 512] [--rate 0.2]
+
+The vectors are made up: both sides of a pair see one hidden vector through a random map each, with noise of their own; so
+they are of one size, but their plain cosine says nothing, as if they came from two models. FOLDER gets them as
+clip-retrieval writes them, and the audit. Then `crcl audit` runs as a process of its own, whose peak memory is told.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from crcl.checkpoint import Run
+
+SHARD = 100_000
+HIDDEN = 64
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--pairs", type=int, default=1_000_000)
+    parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--rate", type=float, default=0.2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="as in crcl audit")
+    options = parser.parse_args()
+    data = options.folder / "embeddings"
+    if not (data / "truth.npy").is_file():
+        make(data, options)
+    words = [word for setting in options.settings for word in ("--set", setting)]
+    started = time.monotonic()
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "crcl", "audit", str(data), "--folder", str(options.folder / "audit")),
+            *("-o", str(options.folder / "audit.parquet"), "--seed", str(options.seed), *words),
+        ],
+        check=True,
+    )
+    seconds = time.monotonic() - started
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    found = pyarrow.parquet.read_table(options.folder / "audit.parquet", columns=["row", "correspondence"])
+    wrong = ~np.load(data / "truth.npy")[found["row"].to_numpy()]
+    beliefs = found["correspondence"].to_numpy()
+    sizes = Run.open(options.folder / "audit" / "run").sizes
+    print(
+        f"{options.pairs:,} pairs of {options.size} numbers a side, {options.rate:.0%} mismatched, {sizes['pairs']:,} judged: "
+        f"{seconds:.0f} s, peak memory {peak:.2f} GiB, AUROC {roc_auc_score(wrong, -beliefs):.3f}, "
+        f"AP {average_precision_score(wrong, -beliefs):.3f}"
+    )
+
+
+def make(data: Path, options: argparse.Namespace) -> None:
+    """Shards of vectors and captions, and which pairs really match."""
+    rng = np.random.default_rng(options.seed)
+    for name in ("img_emb", "text_emb", "metadata"):
+        (data / name).mkdir(parents=True, exist_ok=True)
+    maps = rng.normal(size=(2, HIDDEN, options.size)).astype(np.float32)
+    mismatched = np.sort(rng.permutation(options.pairs)[: round(options.rate * options.pairs)])
+    seen = np.arange(options.pairs)
+    seen[mismatched] = rng.permutation(mismatched)
+    hidden = rng.normal(size=(options.pairs, HIDDEN)).astype(np.float32)
+    for number, start in enumerate(range(0, options.pairs, SHARD)):
+        rows = np.arange(start, min(start + SHARD, options.pairs))
+        for folder, shown, side in (("img_emb", hidden[seen[rows]], 0), ("text_emb", hidden[rows], 1)):
+            vectors = shown @ maps[side] + 2 * rng.normal(size=(len(rows), options.size)).astype(np.float32)
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            np.save(data / folder / f"{folder}_{number:04}.npy", vectors.astype(np.float16))
+        table = pa.table(
+            {"image_path": [f"{row:08}.jpg" for row in rows], "caption": [f"caption {row}" for row in rows]}
+        )
+        pyarrow.parquet.write_table(table, data / "metadata" / f"metadata_{number:04}.parquet")
+    np.save(data / "truth.npy", seen == np.arange(options.pairs))
+
+
+if __name__ == "__main__":
+    main()
