@@ -108,8 +108,9 @@ def render(rows: Sequence[dict[str, float]], options: argparse.Namespace) -> lis
     for row in rows:
         lines.append(
             f"| {row['injected']:.0%} | {row['seed']:.0f} | "
-            f"{row['rate']:.1%} ({row['low']:.1%} to {row['high']:.1%}) | {row['true_rate']:.1%} | {row['threshold']:g} | {row['count']:,} | {row['precision']:.0%} | "
-            f"{row['true_precision']:.0%} | {row['recall']:.0%} | {row['true_recall']:.0%} |"
+            f"{row['rate']:.1%} ({row['low']:.1%} to {row['high']:.1%}) | {row['true_rate']:.1%} | "
+            f"{row['threshold']:g} | {row['count']:,} | {row['precision']:.0%} | {row['true_precision']:.0%} | "
+            f"{row['recall']:.0%} | {row['true_recall']:.0%} |"
         )
     noisy = [row for row in rows if row["true_rate"] > 0]
     if noisy:

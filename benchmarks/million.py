@@ -51,8 +51,8 @@ def main() -> None:
     sizes = Run.open(options.folder / "audit" / "run").sizes
     print(
         f"{options.pairs:,} pairs of {options.size} numbers a side, {options.rate:.0%} mismatched, "
-        f"{sizes['pairs']:,} judged: {seconds:.0f} s, peak memory {peak:.2f} GiB, AUROC {roc_auc_score(wrong, -beliefs):.3f}, "
-        f"AP {average_precision_score(wrong, -beliefs):.3f}"
+        f"{sizes['pairs']:,} judged: {seconds:.0f} s, peak memory {peak:.2f} GiB, "
+        f"AUROC {roc_auc_score(wrong, -beliefs):.3f}, AP {average_precision_score(wrong, -beliefs):.3f}"
     )
 
 
