@@ -25,7 +25,11 @@ def run(name: str, folder: Path, *words: str) -> str:
 
 
 def test_every_example_is_tested_and_reads_in_under_80_lines() -> None:
-    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == ["own_training_loop.py", "precomp.py"]
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == [
+        "own_training_loop.py",
+        "precomp.py",
+        "wrong_pairs.py",
+    ]
     assert all(len(path.read_text("utf-8").splitlines()) < 80 for path in EXAMPLES.glob("*.py"))
 
 
@@ -48,3 +52,13 @@ def test_the_precomp_example_trains_on_a_folder(tmp_path: Path) -> None:
     out = run("precomp.py", tmp_path, str(data), str(tmp_path / "run"), *SMALL)
     assert "of 48 training pairs are suspect" in out
     assert (tmp_path / "run" / "matcher.safetensors").exists()
+
+
+def test_a_table_of_wrong_pairs_has_as_many_as_asked_for(tmp_path: Path) -> None:
+    out = run("wrong_pairs.py", tmp_path, "scenes", "--images", "20", "--wrong", "0.5")
+    assert "100 pairs" in out
+    pairs = (tmp_path / "scenes" / "pairs.csv").read_text("utf-8").splitlines()
+    answers = [line.split(",")[1] for line in (tmp_path / "scenes" / "answers.csv").read_text("utf-8").splitlines()[1:]]
+    assert len(pairs) == 101
+    assert 40 <= answers.count("False") <= 50  # a permutation leaves some where they were
+    assert (tmp_path / "scenes" / "drawn" / "images" / pairs[1].split(",")[0]).is_file()

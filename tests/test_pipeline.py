@@ -12,7 +12,9 @@ from PIL import Image
 from tiny import SMALL, Answer, call, command, write_folder
 
 from crcl.checkpoint import Run
+from crcl.config import load
 from crcl.data import scenes
+from crcl.pipeline import plan, schedule_for
 
 QUICK = [word for setting in [*SMALL, "train.pieces=[2,3]"] for word in ("--set", setting)]
 
@@ -173,3 +175,23 @@ def test_few_decoys_estimate_nothing(
     assert "too few" in answer.err
     assert "suspect at threshold 0.1" in answer.out
     assert json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))["config"]["data"]["decoys"] == 0.05
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("pairs", [2, 100, 1000, 5000, 30_000, 145_000, 1_000_000])
+def test_the_schedule_gives_every_size_of_data_enough_steps_and_no_more(pairs: int, vectors: bool) -> None:
+    chosen = load(preset="embeddings" if vectors else "cpu", base=schedule_for(pairs, vectors=vectors))
+    frozen, pieces = chosen.ledger.freeze_epochs, chosen.train.pieces
+    assert all(epochs > frozen for epochs in pieces)
+    assert chosen.train.lr_update < pieces[-1]
+    steps = frozen * pairs // chosen.train.batch_size
+    assert steps >= min(300, 10 * pairs // 32 - 10)
+    assert sum(pieces) * pairs <= max(2_000_000, 16 * pairs)
+
+
+def test_an_audit_is_trained_by_the_number_of_its_pairs_unless_it_is_told_how(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data", train=60)
+    suited = plan(data, preset=None, asked={"data.decoys": 0.05, "data.ids": None}, settings=["train.lr=0.01"])
+    assert (suited.train.batch_size, suited.ledger.freeze_epochs, suited.train.lr) == (32, 10, 0.01)
+    assert plan(data, preset="cpu", asked={}, settings=[]).train.batch_size == 128
+    assert plan(data, preset=None, asked={}, settings=["train.batch_size=7"]).train.batch_size == 7

@@ -364,3 +364,32 @@ def test_similarities_that_are_not_finite_end_the_evaluation_at_once(tiny: Tiny)
         scorer.matcher.text_linear.weight.fill_(torch.nan)
     with pytest.raises(TrainingError, match="tiny: the matcher's similarities are NaN"):
         evaluate([scorer], pairs)
+
+
+@each_matcher
+def test_blocks_side_by_side_give_the_same_in_the_same_order(tiny: Tiny, matcher_class: type[VSE] | type[Bow]) -> None:
+    pairs = tiny(images=5, captions=7)
+    scorer = scorer_for(pairs, matcher_class, batch_size=3)
+    alone, seen = scorer.similarities(pairs), []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        together = scorer.similarities(pairs, progress=lambda done, total: seen.append(done))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    np.testing.assert_array_equal(together, alone)
+    assert seen == sorted(seen)
+
+
+def test_an_error_in_a_block_ends_the_scoring_and_leaves_the_threads_as_they_were(tiny: Tiny) -> None:
+    pairs = tiny(images=5, captions=7)
+    scorer = scorer_for(pairs, VSE, batch_size=3)
+    scorer.matcher.txt.embed.weight.data.fill_(float("nan"))
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(TrainingError, match="NaN"):
+            scorer.similarities(pairs)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
