@@ -2,6 +2,7 @@
 
 import shlex
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,8 @@ from crcl import reproduce as reproducing
 from crcl.checkpoint import locked
 from crcl.cli.console import err, note, out, say, terminal, watch
 from crcl.cli.options import Settings, make_folder
-from crcl.errors import InputError, TrainingError
+from crcl.errors import InputError, TrainingError, did_you_mean
+from crcl.keys import FILES
 from crcl.planning import Planner
 from crcl.progress import Terminal
 from crcl.train import Interrupted
@@ -24,7 +26,9 @@ def reproduce(
     names: Annotated[list[str], typer.Argument(help=f"list, or some of: {', '.join(experiments.NAMES)}.")],
     data: Annotated[
         Path | None,
-        typer.Option(help="A precomp folder; for the profile paper the folder that holds f30k_precomp etc."),
+        typer.Option(
+            help="A precomp folder, or a table; for the profile paper the folder that holds f30k_precomp etc."
+        ),
     ] = None,
     profile: Annotated[str, typer.Option(help="cpu: two cores' size, any data. paper: the paper's sizes.")] = "cpu",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, ... of weights, batches and mismatches.")] = 3,
@@ -32,6 +36,12 @@ def reproduce(
         "reproduce"
     ),
     matcher: Annotated[str | None, typer.Option(help="Train every row on this matcher instead of on its own.")] = None,
+    pixels: Annotated[
+        Path | None, typer.Option(help="For table3: what `crcl features --pixels` made of the images of a table.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="For table3: NAME=FOLDER of a saved model; NAME=none leaves its rows out.")
+    ] = None,
     noise: Annotated[list[float] | None, typer.Option(help="Only these rates of mismatches, e.g. 0.4.")] = None,
     settings: Settings = None,
     processes: Annotated[int, typer.Option("--jobs", min=1, help="Trainings at a time.")] = 1,
@@ -61,6 +71,8 @@ def reproduce(
         settings=tuple(settings or ()),
         matcher=matcher,
         rates=tuple(noise or ()),
+        pixels=pixels,
+        models=_models(wanted, model or ()),
     )
     store = jobs.Store(folder)
     planned = reproducing.jobs_of(planner, wanted)
@@ -84,6 +96,19 @@ def reproduce(
         raise TrainingError("\n".join([f"{len(failed)} of {len(planned)} runs failed:", *failed]))
 
 
+def _models(wanted: Sequence[experiments.Experiment], given: Sequence[str]) -> dict[str, str]:
+    """Where published models are, by their names in the tables."""
+    known = {row.model for experiment in wanted for row in experiment.rows if row.model}
+    found = {}
+    for entry in given:
+        name, _, where = entry.partition("=")
+        if name not in known or not where:
+            there = f"NAME is one of {', '.join(sorted(known))}" if known else "no table that is asked for has one"
+            raise InputError(f"--model {entry}: expected NAME=FOLDER{did_you_mean(name, known)}; {there}")
+        found[name] = where
+    return found
+
+
 def _train_jobs(store: jobs.Store, left: list[jobs.Job], processes: int) -> list[str]:
     if processes > 1:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a cluster sends is as good as Ctrl-C
@@ -101,8 +126,14 @@ def _reproduce_command(experiment: experiments.Experiment, planner: Planner) -> 
         return shlex.join(words)
     words += ["--data", "DATA", "--profile", planner.profile.name]
     words += ["--seeds", str(planner.seeds)] + (["--matcher", planner.matcher] if planner.matcher else [])
+    words += ["--pixels", "PIXELS"] if planner.pixels else []
+    for name, where in planner.models.items():
+        words += ["--model", f"{name}={'FOLDER' if Path(where).exists() else where}"]
     words += [word for rate in planner.rates for word in ("--noise", f"{rate:g}")]
-    return shlex.join([*words, *(word for setting in planner.settings for word in ("--set", setting))])
+    for setting in planner.settings:
+        key = setting.partition("=")[0].strip()
+        words += ["--set", f"{key}=FILE" if key in FILES else setting]
+    return shlex.join(words)
 
 
 def demo(
