@@ -10,7 +10,6 @@ from tiny import write_folder
 
 from crcl import config, experiments
 from crcl.errors import InputError
-from crcl.matchers import MATCHERS
 from crcl.planning import Planner
 from crcl.reproduce import jobs_of
 
@@ -199,11 +198,8 @@ def test_a_key_is_of_what_determines_a_run_and_of_nothing_else(folders, tmp_path
     assert key(other) != here
 
 
-def test_the_missing_matcher_of_table3_is_named(folders):
-    if "clip" in MATCHERS:
-        pytest.skip("it is there")
-    planner = Planner(experiments.profile("paper"), folders, seeds=1)
-    with pytest.raises(InputError, match="needs the matcher clip, which this version of crcl does not have"):
+def test_the_missing_pixels_of_table3_are_named(planner):
+    with pytest.raises(InputError, match="reads the pixels of images, but --pixels is not given"):
         planner.blocks(experiments.experiment("table3"))
 
 
