@@ -86,11 +86,9 @@ def test_a_missing_file_of_an_option_is_named(data: Path, train: Refused, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["evaluate", "audit"])
-def test_a_missing_run_folder_and_one_that_is_none_are_told_apart(
-    refused: Refused, data: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_missing_run_folder_and_one_that_is_none_are_told_apart(refused: Refused, tmp_path: Path, name: str) -> None:
     assert f"{tmp_path / 'absent'}: no such run folder" in refused(name, tmp_path / "absent")
-    assert f"{data}: not a run folder (it has no config.json)" in refused(name, data)
+    assert f"{tmp_path}: not a run folder (it has no config.json)" in refused(name, tmp_path)  # nor data
 
 
 def test_outputs_that_cannot_be_written_are_refused(refused: Refused, data: Path, run: Path, tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from tiny import write_folder
 
 from crcl import config, experiments
 from crcl.errors import InputError
-from crcl.matchers import MATCHERS
 from crcl.planning import Planner
 from crcl.reproduce import jobs_of
 
+NEWER = {"gsc", "l2rm"}
+"""Methods that the paper does not compare with."""
 TRAINED = [name for name in experiments.NAMES if name not in ("table3", "supp-fig-c")]
 RSUMS = {
     # rSum on Flickr30K and MS-COCO 1K at 20, 40, 60 and 80 %, copied by hand from the paper's tables
@@ -111,7 +112,7 @@ def test_every_declared_run_can_be_trained_with_the_papers_sizes(planner):
     assert len({job.key for job in jobs}) == len(jobs) == len({job.about for job in jobs})
     assert {job.config.matcher.embedding for job in jobs} == {1024}
     assert {job.config.matcher.name for job in jobs} == {"vse", "saf", "sgr", "scan"}
-    assert {job.config.method for job in jobs} == set(config.METHOD_NAMES)
+    assert {job.config.method for job in jobs} == set(config.METHOD_NAMES) - NEWER
     assert {job.config.noise.rate for job in jobs} == {0.0, 0.2, 0.4, 0.6, 0.8}
 
 
@@ -137,6 +138,8 @@ def test_compared_methods_are_trained_as_the_page_of_methods_says(planner):
         words = shlex.split(line)
         options = {one: other for one, other in pairwise(words) if one.startswith("--")}
         method, matcher = options.get("--method", "crcl"), options.get("--matcher", "sgr")
+        if method in NEWER:
+            continue
         told = config.load(
             preset=options.get("--preset"),
             base={"method": method, "matcher.name": matcher, "noise.rate": 0.4},
@@ -195,11 +198,8 @@ def test_a_key_is_of_what_determines_a_run_and_of_nothing_else(folders, tmp_path
     assert key(other) != here
 
 
-def test_the_missing_matcher_of_table3_is_named(folders):
-    if "clip" in MATCHERS:
-        pytest.skip("it is there")
-    planner = Planner(experiments.profile("paper"), folders, seeds=1)
-    with pytest.raises(InputError, match="needs the matcher clip, which this version of crcl does not have"):
+def test_the_missing_pixels_of_table3_are_named(planner):
+    with pytest.raises(InputError, match="reads the pixels of images, but --pixels is not given"):
         planner.blocks(experiments.experiment("table3"))
 
 

@@ -15,7 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *("adopt", "demo", "info", "export", "progress", "recipe", "inputs", "assembly", "train", "audit", "plots"),
         *("extract", "suggest", "thumbnails", "gallery", "report", "clean", "pipeline"),
-        *("experiments", "planning", "jobs", "comparison", "reproduce", "drawing"),
+        *("experiments", "keys", "planning", "jobs", "comparison", "reproduce", "drawing"),
     ),
     ("methods", "score", "checkpoint", "published"),
     (

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crcl import inputs, recipe
+from crcl import adopt, inputs, recipe
 from crcl.checkpoint import Run, write_arrays, write_bytes, write_json
 from crcl.config import Config
 from crcl.errors import TrainingError
@@ -52,6 +52,8 @@ class Store:
         if (folder / "finished").is_file():
             return True
         run = Run.open(folder)
+        if run.imported:
+            return True
         done, planned = recipe.epochs_done(run, job.config)
         state = run.load_state() if done >= planned else None
         finished = state is not None and bool(state.get("progress", {}).get("finished"))
@@ -113,7 +115,11 @@ def train_here(store: Store, jobs: Sequence[Job], *, say: Say, listen: Callable[
     for number, job in enumerate(jobs):
         say(f"run {number + 1} of {len(jobs)}{pace.left(number)}: {job.about}")
         try:
-            recipe.train(job.config, store.run(job), resume=True, listeners=[listen(job.config)])
+            if job.model is None:
+                recipe.train(job.config, store.run(job), resume=True, listeners=[listen(job.config)])
+            else:
+                data = job.config.data
+                adopt.adopt_model(job.model, data.path, store.run(job), features=data.features, ids=data.ids)
         except TrainingError as error:
             failed.append(f"{job.about}: {error}")
     return failed

@@ -1,37 +1,48 @@
-"""From declared experiments to what has to be trained and measured, each with a hash of what determines it."""
+"""From declared experiments to what has to be trained and measured, each with its key."""
 
 import hashlib
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from crcl import inputs, recipe
-from crcl.config import MATCHERS_OF, METHOD_NAMES, Config, to_dict
+from crcl.config import MATCHERS_OF, METHOD_NAMES, Config
+from crcl.data import tables
 from crcl.errors import InputError
 from crcl.experiments import Experiment, Profile, Row, Source
+from crcl.keys import hashed, job_key
 from crcl.matchers import MATCHERS
 
-FILES = ("data.vocab", "data.features", "data.text_features", "data.ids", "noise.file", "mscn.trusted")
-"""Settings that name a file: a run is determined by its content, wherever it is."""
+OF_REGIONS = ("data.features", "data.ids", "data.text_features", "data.vocab", "data.standardize")
+"""Settings about features and words, which a published model has its own of."""
+ZERO_SHOT = "zero-shot"
+"""A recipe that trains nothing: a published model as it comes."""
+PIXELS = ("features.npy", "ids.txt")
+"""What `crcl features --pixels` writes."""
+NO_MODEL = "none"
+"""Given instead of a model: its rows are left out."""
 SAMPLED = 32  # images whose features tell one data set from another
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training."""
+    """One training; or a published model that is taken as it is."""
 
     key: str
     about: str
     seed: int
     config: Config
     words: tuple[str, ...]
-    """Of `crcl train`, but for the run folder."""
+    """Of `crcl train`, or of `crcl import`, but for the run folder."""
+    model: str | None = None
+    """The model to import; None: it is trained."""
 
     def command(self, folder: Path) -> list[str]:
         """The words that train it, or go on with it, anywhere."""
+        if self.model is not None:
+            return ["crcl", "import", *self.words, "-o", str(folder), "--overwrite"]
         return ["crcl", "train", *self.words, "-o", str(folder), "--resume"]
 
 
@@ -47,7 +58,7 @@ class Trial:
 
     @property
     def key(self) -> str:
-        return _hash([[job.key for job in self.jobs], self.split, self.folds, self.fingerprint])
+        return hashed([[job.key for job in self.jobs], self.split, self.folds, self.fingerprint])
 
     def alone(self, job: Job) -> "Trial":
         return Trial((job,), self.split, self.folds, self.fingerprint)
@@ -90,6 +101,10 @@ class Planner:
     """Train every row on this one instead of on its own."""
     rates: tuple[float, ...] = ()
     """Only these rates of mismatches; none: all."""
+    pixels: Path | None = None
+    """Folder of the pixels that published models read, of the images of a table."""
+    models: dict[str, str] = field(default_factory=dict)
+    """Folders, or other names, of published models by their names on the hub."""
     _fingerprints: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def blocks(self, experiment: Experiment) -> list[Block]:
@@ -116,7 +131,7 @@ class Planner:
         """The data sets of a table that are there, each with the columns of the paper that it stands for."""
         found: dict[tuple[Path, str, int], tuple[Source, dict[str, str]]] = {}
         for column in experiment.columns:
-            source = self.profile.sources[column]
+            source = self._source(experiment, column)
             if self.folder(source).exists():
                 where = (self.folder(source), source.split, source.folds)
                 found.setdefault(where, (source, {}))[1][column] = source.name
@@ -127,9 +142,15 @@ class Planner:
 
     def left_out(self, experiment: Experiment) -> list[str]:
         """The data sets of a table that are not there, in words."""
-        wanted = [self.profile.sources[column] for column in experiment.columns]
+        wanted = [self._source(experiment, column) for column in experiment.columns]
         absent = [source for source in wanted if not self.folder(source).exists()]
         return [f"{source.name} ({source.folder} is not in {self.data.name})" for source in absent]
+
+    def _source(self, experiment: Experiment, column: str) -> Source:
+        """A data set of the profile; where a table of the paper has one alone, a file of pairs may stand for it."""
+        source = self.profile.sources[column]
+        alone = self.data.is_file() and len(experiment.columns) == 1
+        return replace(source, folder=".", split="test") if alone else source
 
     def folder(self, source: Source) -> Path:
         return self.data / source.folder
@@ -145,23 +166,35 @@ class Planner:
         own = sorted(rows, key=lambda row: self.matcher not in {matcher for _, matcher in row.runs})
         for row in own:  # where one matcher is asked for, rows that it makes equal are trained as the one that has it
             runs = self._runs(row)
-            same = trained.setdefault((runs, row.settings), row.name) if self.matcher and runs else row.name
+            same = trained.setdefault((runs, row.settings, row.model), row.name) if self.matcher and runs else row.name
             if same != row.name or not runs:
                 entries.append(Entry(row, (), f"as {same}" if same != row.name else self._why_not(row)))
                 continue
-            fingerprint = self.fingerprint(source, source.split)
+            fingerprint = self.fingerprint(row, source, source.split)
+            seeds = 1 if all(name == ZERO_SHOT for name, _ in runs) else self.seeds
             trials = tuple(
                 Trial(self._jobs(row, source, rate, seed), source.split, source.folds, fingerprint)
-                for seed in range(self.seeds)
+                for seed in range(seeds)
             )
             entries.append(Entry(row, trials, " + ".join(f"{name} on {matcher}" for name, matcher in runs)))
         return tuple(sorted(entries, key=lambda entry: rows.index(entry.row)))
 
     def _why_not(self, row: Row) -> str:
-        return f"does not go with {self.matcher}" if row.runs else "not implemented"
+        if not row.runs:
+            return "not implemented"
+        if row.model is not None:
+            return "its model is left out"
+        return f"does not go with {self.matcher}" if self._has_regions() else "no features of regions are given"
 
     def _runs(self, row: Row) -> tuple[tuple[str, str], ...]:
-        """What is trained for a row; nothing where its method does not go with the matcher that is asked for."""
+        """What is trained for a row; nothing where its method does not go with the matcher that is asked for.
+
+        A row about a published model keeps it.
+        """
+        if row.model is not None:
+            return () if self.models.get(row.model) == NO_MODEL else row.runs
+        if not self._has_regions():
+            return ()
         if self.matcher is None:
             return row.runs
         names = dict.fromkeys(name for name, _ in row.runs)
@@ -176,6 +209,8 @@ class Planner:
         return tuple(self._job(row, name, matcher, source, rate, seed) for name, matcher in self._runs(row))
 
     def _job(self, row: Row, name: str, matcher: str, source: Source, rate: float, seed: int) -> Job:
+        if name == ZERO_SHOT:
+            return self._untrained(row, matcher, source)
         chosen = self.profile.recipe(name)
         for what, wanted, there in (("matcher", matcher, MATCHERS), ("method", chosen.method, METHOD_NAMES)):
             if wanted not in there:
@@ -184,8 +219,9 @@ class Planner:
         preset = source.presets.get(matcher, source.preset)
         settings = (
             *chosen.settings_for(matcher=matcher, folder=source.folder, noise=rate),
-            *self.settings,
+            *self._asked(row),
             *row.settings,
+            *([f"matcher.model={self._model(row.model)}"] if row.model is not None else []),
         )
         base: dict[str, Any] = {"method": chosen.method, "matcher.name": matcher, "data.path": str(folder.absolute())}
         base |= {"noise.rate": rate, "noise.seed": seed, "train.seed": seed}
@@ -193,37 +229,68 @@ class Planner:
         words = [str(folder.absolute()), "--preset", preset, "--method", chosen.method, "--matcher", matcher]
         words += ["--noise", str(rate), "--noise-seed", str(seed), "--seed", str(seed)]
         words += [word for setting in settings for word in ("--set", setting)]
-        about = ", ".join([f"{name} on {matcher}", *row.settings, self.label(source), f"{100 * rate:g} % mismatched"])
-        key = job_key(config, self.fingerprint(source, "train", "dev"))
+        trained = f"{name} on {matcher}" if row.model is None else f"{name} on {row.model}"
+        about = ", ".join([trained, *row.settings, self.label(source), f"{100 * rate:g} % mismatched"])
+        key = job_key(config, self.fingerprint(row, source, "train", "dev"))
         return Job(key, f"{about}, seed {seed}", seed, config, tuple(words))
 
-    def fingerprint(self, source: Source, *splits: str) -> str:
-        """What splits are known by: captions, images, and features of some images."""
-        known = (str(self.folder(source)), *splits)
+    def _untrained(self, row: Row, matcher: str, source: Source) -> Job:
+        """A published model as it comes; no setting of a training changes it."""
+        if row.model is None:
+            raise InputError(f"{row.name}: names no model")
+        model, data = self._model(row.model), str(self.folder(source).absolute())
+        settings = [setting for setting in self._asked(row) if _key(setting) in recipe.FREE_TO_CHANGE]
+        base = {"matcher.name": matcher, "matcher.model": model, "data.path": data}
+        config = recipe.asked_config(base=base, settings=settings)
+        words = (model, "--data", data, "--features", str(config.data.features), "--ids", str(config.data.ids))
+        key = job_key(config, self.fingerprint(row, source, source.split))
+        return Job(key, f"{ZERO_SHOT} {row.model}, {self.label(source)}", 0, config, words, model)
+
+    def _model(self, name: str) -> str:
+        """Where a published model is: a folder, or else the hub."""
+        given = self.models.get(name, name)
+        return str(Path(given).absolute()) if Path(given).is_dir() else given
+
+    def _asked(self, row: Row) -> tuple[str, ...]:
+        """The settings that hold for a row; one about a published model has its pixels instead of features."""
+        if row.model is None:
+            return self.settings
+        if self.pixels is None or not self.data.is_file():
+            absent = "--pixels is not given" if self.pixels is None else f"{self.data} is no table that has some"
+            raise InputError(
+                f"{row.name}: reads the pixels of images, but {absent}. Give the pairs as a table (--data TABLE) and, "
+                "as --pixels FOLDER, what `crcl features TABLE --images IMAGES -o FOLDER --model "
+                f"{self._model(row.model)} --pixels` writes; or leave it out with --model {row.model}={NO_MODEL}"
+            )
+        kept = [setting for setting in self.settings if _key(setting) not in OF_REGIONS]
+        features, ids = (self.pixels.absolute() / name for name in PIXELS)
+        return (*kept, f"data.features={features}", f"data.ids={ids}")
+
+    def _has_regions(self) -> bool:
+        """Whether there are features beside the pixels, for rows that read regions."""
+        if self.pixels is None or not self.data.is_file():
+            return True
+        config = recipe.asked_config(base={"data.path": str(self.data)}, settings=self.settings)
+        near = [path for path in tables.default_features(self.data) if path.is_file()]
+        given = [Path(config.data.features)] if config.data.features else near
+        return any(path.resolve() != (self.pixels / PIXELS[0]).resolve() for path in given)
+
+    def fingerprint(self, row: Row, source: Source, *splits: str) -> str:
+        """What splits are known by: captions, images, and features of some images, as a row reads them."""
+        folder, settings = str(self.folder(source)), self._asked(row)
+        known = (folder, *splits, *settings)
         if known not in self._fingerprints:
-            self._fingerprints[known] = _hash([self._fingerprint(known[0], split) for split in splits])
+            self._fingerprints[known] = hashed([self._fingerprint(folder, split, settings) for split in splits])
         return self._fingerprints[known]
 
-    def _fingerprint(self, folder: str, split: str) -> list[str]:
+    def _fingerprint(self, folder: str, split: str, settings: tuple[str, ...]) -> list[str]:
         # a table's files are settings, and are read with them
-        config = recipe.asked_config(base={"data.path": folder}, settings=self.settings)
+        config = recipe.asked_config(base={"data.path": folder}, settings=settings)
         pairs = inputs.read_split(config, split)
         sample = pairs.gather(np.unique(np.linspace(0, pairs.images - 1, SAMPLED).astype(int)))
         shape = f"{pairs.images} x {pairs.features.shape[1:]}"
         return [pairs.fingerprint(), shape, hashlib.sha256(sample.tobytes()).hexdigest()]
 
 
-def job_key(config: Config, fingerprint: str) -> str:
-    """A hash of what determines a run: its settings, the content of its data and files, not where they are."""
-    sections = to_dict(config)
-    settings = {"method": sections.pop("method")}
-    settings |= {f"{section}.{leaf}": value for section, part in sections.items() for leaf, value in part.items()}
-    files = {key: settings[key] for key in FILES if settings[key] is not None}
-    contents = {key: hashlib.sha256(Path(path).read_bytes()).hexdigest() for key, path in files.items()}
-    told = {key: value for key, value in settings.items() if key not in recipe.FREE_TO_CHANGE}
-    return _hash([told, contents, fingerprint])
-
-
-def _hash(content: Any) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _key(setting: str) -> str:
+    return setting.partition("=")[0].strip()

@@ -75,7 +75,8 @@ def _page(planner: Planner, experiment: Experiment, parts: Sequence[Part], figur
         ]
     lines += [f"- {note}" for note in experiment.notes]
     if parts and planner.matcher:
-        lines.append(f"- Every row is trained on `{planner.matcher}` instead of on its own matchers.")
+        others = " but those of published models" if any(row.model for row in experiment.rows) else ""
+        lines.append(f"- Every row{others} is trained on `{planner.matcher}` instead of on its own matchers.")
     lines += [f"- Left out: {line}." for line in planner.left_out(experiment)]
     lines += [
         f"- {part.title}: {line.name} has {len(line.ours)} of {line.planned} seeds."

@@ -34,6 +34,8 @@ class Row:
     runs: tuple[tuple[str, str], ...] = ()
     """Recipe and matcher; several are an ensemble, none: the paper's numbers are all there is."""
     settings: tuple[str, ...] = ()
+    model: str | None = None
+    """The published model that the row is about, by its name on the hub."""
     paper: dict[str, tuple[Numbers, ...]] | None = None
     """The paper's numbers by column, one for each rate."""
     sweep: tuple[str, float] | None = None
@@ -159,6 +161,7 @@ def _row(entry: dict[str, Any], columns: Sequence[str], noise: Sequence[float]) 
         noise=tuple(entry.get("noise", noise)),
         runs=_runs(entry.get("runs", ())),
         settings=tuple(entry.get("set", ())),
+        model=entry.get("model"),
         paper={column: tuple(map(tuple, entry[column])) for column in columns if column in entry},
     )
 

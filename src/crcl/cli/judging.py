@@ -1,0 +1,265 @@
+"""Commands that judge pairs: audit, clean."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from crcl import audit as auditing
+from crcl import clean as cleaning
+from crcl import config, decoys, inputs, pipeline, recipe
+from crcl import report as reporting
+from crcl import suggest as suggesting
+from crcl.checkpoint import Run
+from crcl.cli.console import note, out, terminal, warn_if_unfinished, watch
+from crcl.cli.options import (
+    CaptionColumn,
+    Device,
+    Features,
+    Ids,
+    ImageColumn,
+    Memory,
+    Settings,
+    TextFeatures,
+    located,
+    refuse_input,
+)
+from crcl.cli.preparing import extractor, note_skipped
+from crcl.data import tables
+from crcl.errors import InputError
+from crcl.thumbnails import FindImage, images_below
+
+SUGGESTED = 10_000
+"""Suspects that get suggestions, unless told otherwise."""
+ORDER_SCORES = ("auroc", "average_precision")
+"""Scores of an audit that need no threshold."""
+
+
+def audit(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="RUN_OR_DATA", help="A run folder; or data to train on first: a table, embeddings, ..."),
+    ],
+    output: Annotated[Path | None, typer.Option("-o", "--out", help="Table to write (.csv or .parquet).")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Pairs believed in by less are suspects.")] = None,
+    precision: Annotated[
+        float | None, typer.Option(help="Instead: flag as many as can be, so large a share of them rightly.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder for a page to look at the suspects.")] = None,
+    suggest: Annotated[
+        int, typer.Option(min=0, help="Suspects for which is said what would match instead, the worst first.")
+    ] = SUGGESTED,
+    images: Annotated[
+        Path | None, typer.Option(help="Folder of the table's images; where the table is, if not.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Of data: vision model for its images, a saved model's folder or a hub name.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Of data: where features, run, table and report go; NAME-audit, if not given.")
+    ] = None,
+    share: Annotated[
+        float, typer.Option("--decoys", help="Of data: known mismatches that are added, as a share of the pairs.")
+    ] = decoys.SHARE,
+    preset: Annotated[str | None, typer.Option(help="Of data: how to train; cpu or embeddings, if not given.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of data: seed of weights, batches and decoys.")] = None,
+    settings: Settings = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Of data: train anew, in place of what is there.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Of a run: where the training data is now, if it has moved.")
+    ] = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    ids: Ids = None,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
+    device: Device = "auto",
+    memory: Memory = None,
+) -> None:
+    """Which pairs are wrong, how sure is that, what would match instead, and how many are wrong in all.
+
+    Example: `crcl audit pairs.csv --images photos --model openai/clip-vit-base-patch32`, or `crcl audit runs/first`
+
+    Given data, features are made and CRCL is trained first, with decoys: known mismatches that tell how right the
+    suspicions are. Every step is gone on with after Ctrl-C, and kept: given again with another --precision it is quick.
+
+    Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; truth
+    where known; suggestions for suspects. A table's held-out rows are not trained on, and so not judged.
+    """
+    run = source
+    if is_data := pipeline.is_data(source):
+        folder = folder or Path(f"{source.absolute().stem}-audit")
+        report, output, run = report or folder / "report", output or folder / "audit.csv", folder / "run"
+    output = output or run / "audit.csv"
+    auditing.check_ending(output)
+    if report is not None:
+        reporting.refuse_foreign(report)
+    if is_data and folder is not None:
+        asked = {
+            "data.decoys": share,
+            "data.features": features,
+            "data.text_features": text_features,
+            "data.ids": ids,
+            "data.image_column": image_column,
+            "data.caption_column": caption_column,
+            "train.seed": seed,
+            "train.device": device,
+        }
+        if pipeline.needs_features(source, features):
+            asked |= _make_features(source, folder, asked, model=model, images=images, overwrite=overwrite)
+        chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings or ())
+        recipe.train(chosen, run, resume=not overwrite, overwrite=overwrite, listeners=[terminal(chosen)], say=note)
+        data = features = text_features = ids = None  # as the run has them
+    opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
+    warn_if_unfinished(opened, stored)
+    stored = located(stored, data, features, ids, text_features)
+    beliefs, estimate = _beliefs(opened)
+    at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision)
+    pairs = inputs.audited_pairs(opened, stored)
+    refuse_input(output, pairs.source, stored.data.path)
+    with watch("similarities") as progress:
+        similarity = scorer.pair_similarities(pairs, progress=progress)
+    found = auditing.audit(pairs, beliefs, similarity, threshold=at)
+    suspects = found.suspects[:suggest]
+    if len(suspects):
+        with watch("suggestions") as progress:
+            found = replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, progress=progress))
+    auditing.write(found, output)
+    _tell(run, found, estimate)
+    out.print(f"written to {output}", soft_wrap=True)
+    if report is not None:
+        about = [("run", recipe.conditions(opened, stored))]
+        page = _write_report(report, found, estimate, stored, images=images, about=about)
+        out.print(f"report: {page}", soft_wrap=True)
+    if is_data:
+        out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}", soft_wrap=True)
+
+
+def _make_features(
+    source: Path, folder: Path, asked: dict[str, Any], *, model: str | None, images: Path | None, overwrite: bool
+) -> dict[str, Path]:
+    """Make features of the images that a table names; gives where they are, as settings."""
+    made = pipeline.make_features(
+        source,
+        folder,
+        extractor(model, device=asked["train.device"]),
+        images=images,
+        columns=tables.Columns(asked["data.image_column"] or "image", asked["data.caption_column"] or "caption"),
+        overwrite=overwrite,
+        watch=watch,
+    )
+    note_skipped(made, folder / "features")
+    return {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
+
+
+def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None]:
+    """What a run believes of its pairs, and what its decoys say of that."""
+    if not run.has_beliefs:
+        return None, None
+    beliefs, of_decoys = run.load_ledger(), run.load_decoy_ledger()
+    if len(of_decoys) < decoys.FEWEST:
+        if len(of_decoys):
+            note(f"{len(of_decoys)} decoys are too few to estimate anything from; {decoys.FEWEST} would do")
+        return beliefs, None
+    return beliefs, decoys.estimate(beliefs, of_decoys)
+
+
+def _tell(run: Path, found: auditing.Audit, estimate: decoys.Estimate | None) -> None:
+    """What the audit found, in sentences."""
+    if estimate is not None:
+        for sentence in reporting.summary(found, estimate):
+            out.print(sentence, soft_wrap=True)
+    elif found.believes:
+        flagged, pairs = len(found.suspects), len(found.pairs)
+        out.print(
+            f"{flagged:,} of {pairs:,} pairs ({flagged / pairs:.1%}) are suspect at threshold {found.threshold:g}"
+        )
+    else:
+        note(f"{run} was imported without beliefs: the pairs are in the order of their similarity, and none is suspect")
+    if estimate is None and found.correspondence.mean() < auditing.LOW_BELIEF:
+        note(
+            f"the mean belief is {found.correspondence.mean():.3f}: with few pairs, few epochs or many captions that "
+            "say the same, beliefs stay low. Trust their order; choose --threshold by looking at the pairs around it"
+        )
+    scores = found.detection()
+    if scores is not None:
+        known = {name: value for name, value in asdict(scores).items() if found.believes or name in ORDER_SCORES}
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items())
+        out.print(f"against the injected noise: {numbers}", soft_wrap=True)
+
+
+def _write_report(
+    folder: Path,
+    found: auditing.Audit,
+    estimate: decoys.Estimate | None,
+    stored: config.Config,
+    *,
+    images: Path | None,
+    about: list[tuple[str, str]],
+) -> Path:
+    with watch("report") as progress:
+        return reporting.write_report(
+            folder,
+            found,
+            title=f"Audit of {Path(stored.data.path).name}",
+            estimate=estimate,
+            suggestions=found.suggestions,
+            find_image=_image_finder(stored, images),
+            about=about,
+            progress=progress,
+        )
+
+
+def _image_finder(stored: config.Config, images: Path | None) -> FindImage | None:
+    """Where the report finds image files: in the folder given, or next to the table."""
+    table = Path(stored.data.path)
+    if images is not None and not images.is_dir():
+        raise InputError(f"{images}: no such folder; it must hold the images")
+    if images is None and (table.suffix not in tables.SUFFIXES or table.is_dir()):
+        return None
+    return images_below(images or table.parent)
+
+
+def clean(
+    run: Annotated[Path, typer.Argument(help="Run folder, trained on a table.")],
+    output: Annotated[Path, typer.Option("-o", "--out", help="Table to write, in the format of the run's table.")],
+    threshold: Annotated[float | None, typer.Option(help="Pairs believed in by less are left out.")] = None,
+    precision: Annotated[
+        float | None, typer.Option(help="Instead: leave out as many as can be, so large a share of them rightly.")
+    ] = None,
+    mark: Annotated[
+        bool, typer.Option("--mark", help="Keep all rows, with a column 'correspondence' added instead.")
+    ] = False,
+    data: Annotated[Path | None, typer.Option(help="Where the table is now, if it has moved.")] = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    ids: Ids = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+) -> None:
+    """Write the run's table again without the suspects; all columns, values and the order stay as they are.
+
+    Example: `crcl clean runs/first -o cleaned.csv`
+
+    Rows that were not trained on (held out, or without a usable image) are not judged, and stay. The table itself is
+    never touched.
+    """
+    opened = Run.open(run)
+    stored = located(recipe.stored_config(opened), data, features, ids, text_features)
+    table = Path(stored.data.path)
+    cleaning.refuse_output(table, output, overwrite=overwrite)
+    warn_if_unfinished(opened, stored)
+    beliefs, estimate = opened.load_ledger(), _beliefs(opened)[1]
+    at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision)
+    pairs = inputs.audited_pairs(opened, stored)
+    columns = inputs.columns(stored)
+    done = cleaning.clean(table, output, pairs, beliefs, threshold=at, mark=mark, overwrite=overwrite, columns=columns)
+    left = f" at threshold {at:g}" if not mark else f": all have a column '{cleaning.COLUMN}' now"
+    out.print(f"{done.removed:,} rows removed, {done.kept:,} kept{left}", soft_wrap=True)
+    if done.unjudged:
+        what = "their belief is left empty" if mark else "they are kept"
+        out.print(f"{done.unjudged:,} rows were not judged (held out, or without a usable image); {what}")
+    out.print(f"written to {output}", soft_wrap=True)

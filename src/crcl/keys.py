@@ -1,0 +1,49 @@
+"""What a run is known by: a hash of all that determines it, so that tables share runs."""
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from crcl import recipe
+from crcl.config import Config, to_dict
+from crcl.errors import InputError
+
+FILES = ("data.vocab", "data.features", "data.text_features", "data.ids", "noise.file", "mscn.trusted")
+"""Settings that name a file: a run is determined by its content, wherever it is."""
+
+
+def job_key(config: Config, fingerprint: str) -> str:
+    """A hash of what determines a run: its settings, the content of its data and files, not where they are."""
+    sections = to_dict(config)
+    settings = {"method": sections.pop("method")}
+    settings |= {f"{section}.{leaf}": value for section, part in sections.items() for leaf, value in part.items()}
+    files = {key: settings[key] for key in FILES if settings[key] is not None}
+    contents = {key: _content(Path(path)) for key, path in files.items()}
+    if (model := settings["matcher.model"]) is not None and Path(model).is_dir():
+        weights = sorted(path for path in Path(model).iterdir() if path.suffix in (".json", ".safetensors"))
+        contents["matcher.model"] = hashed({path.name: _content(path) for path in weights})
+    told = {key: value for key, value in settings.items() if key not in recipe.FREE_TO_CHANGE}
+    return hashed([told, contents, fingerprint])
+
+
+def _content(path: Path) -> str:
+    """A hash of a file; large ones are read once."""
+    try:
+        about = path.stat()
+        return _digest(path, about.st_mtime_ns, about.st_size)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+@cache
+def _digest(path: Path, changed: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hashed(content: Any) -> str:
+    """A short hash of plain values."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
