@@ -157,3 +157,20 @@ def test_beliefs_that_are_all_the_same_end_without_warnings() -> None:
     found = decoys.estimate(np.full(100, 0.5, dtype=np.float32), np.full(30, 0.5, dtype=np.float32))
     assert found.rate == 1.0
     assert found.at(0.1).count == 0
+
+
+@pytest.mark.parametrize(("pairs", "known", "rate"), [(116, 29, 0.05), (500, 50, 0.02), (2000, 100, 0.01)])
+def test_none_seen_is_not_none(pairs: int, known: int, rate: float) -> None:
+    rng = np.random.default_rng(pairs)
+    for _ in range(60):
+        beliefs, _ = mixture(rng, rate, pairs=pairs)
+        found = decoys.estimate(beliefs, rng.beta(1, 12, known))
+        assert found.high > rate / 4  # the rate of a sample is itself by chance
+        assert found.high - found.low > 1 / pairs
+
+
+def test_decoys_that_are_believed_as_pairs_are_say_nothing() -> None:
+    rng = np.random.default_rng(0)
+    assert not decoys.told_apart(np.ones(100), np.ones(30))
+    assert not decoys.told_apart(rng.random(3000), rng.random(1000))
+    assert decoys.told_apart(*mixture(rng, 0.2)[:1], rng.beta(1, 12, 100))

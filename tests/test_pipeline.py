@@ -16,7 +16,8 @@ from crcl.config import load
 from crcl.data import scenes
 from crcl.pipeline import plan, schedule_for
 
-QUICK = [word for setting in [*SMALL, "train.pieces=[2,3]"] for word in ("--set", setting)]
+LEARNING = ["matcher.embedding=32", "train.pieces=[12,12]", "ledger.freeze_epochs=10", "train.augment=false"]
+QUICK = [word for setting in [*SMALL, *LEARNING, "data.standardize=true"] for word in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")
@@ -195,3 +196,66 @@ def test_an_audit_is_trained_by_the_number_of_its_pairs_unless_it_is_told_how(tm
     assert (suited.train.batch_size, suited.ledger.freeze_epochs, suited.train.lr) == (32, 10, 0.01)
     assert plan(data, preset="cpu", asked={}, settings=[]).train.batch_size == 128
     assert plan(data, preset=None, asked={}, settings=["train.batch_size=7"]).train.batch_size == 7
+
+
+def test_two_tables_of_one_name_do_not_share_a_folder(
+    drawn: Path, audited: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    before = (drawn / "pairs-audit" / "features" / "ids.txt").read_bytes()
+    other = tmp_path / "pairs.csv"
+    other.write_text("image,caption\n000000.png,a dog\n000001.png,a cat\n", "utf-8")
+    answer = call(capsys, monkeypatch, "audit", str(other), "--images", str(drawn / "scenes" / "images"), *QUICK)
+    assert answer.code == 2
+    assert "--folder" in answer.err
+    assert (drawn / "pairs-audit" / "features" / "ids.txt").read_bytes() == before
+
+
+def test_a_changed_question_says_how_to_begin_anew(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--seed", "3"))
+    assert answer.code == 2
+    assert "--overwrite trains anew" in answer.err
+
+
+def test_a_file_that_is_no_audit_is_not_replaced(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    precious = drawn / "precious.csv"
+    precious.write_text("mine\n", "utf-8")
+    answer = call(capsys, monkeypatch, "audit", "pairs-audit/run", "-o", "precious.csv")
+    assert answer.code == 2
+    assert precious.read_text("utf-8") == "mine\n"
+
+
+def test_what_belongs_to_data_is_refused_with_a_run(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, "audit", "pairs-audit/run", "--model", "x", "--decoys", "0.4")
+    assert answer.code == 2
+    assert "--model, --decoys would change nothing" in answer.err
+
+
+def test_a_run_that_knows_nothing_estimates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(tmp_path / "data", train=60)
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, "audit", "data", *QUICK, "--set", "train.lr=1e-12")
+    assert answer.code == 0
+    assert "nothing was learnt" in answer.err
+    assert "estimated" not in answer.out
+
+
+def test_endings_in_capitals_are_tables_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "PAIRS.CSV").write_text("image,caption\na.jpg,a dog\nb.jpg,a cat\n", "utf-8")
+    (tmp_path / "notes.txt").write_text("a", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert "no features of its images" in call(capsys, monkeypatch, "info", "PAIRS.CSV").err
+    assert "neither a run folder nor a table" in call(capsys, monkeypatch, "audit", "notes.txt").err

@@ -18,6 +18,8 @@ from crcl.suggest import Suggestions
 THRESHOLD = 0.1
 """Pairs believed in by less than this are suspects where nothing better is known: the paper's ε (Eq. 12)."""
 
+_FIRST = ["row", "image", "caption", "correspondence"]
+
 LOW_BELIEF = 0.2
 """Mean belief below which the threshold says little."""
 
@@ -95,17 +97,14 @@ def choose_threshold(
     estimate: Estimate | None, *, threshold: float | None = None, precision: float | None = None
 ) -> float:
     """The threshold that is asked for, or that has this estimated precision; else the best known one."""
-    if threshold is not None and precision is not None:
-        raise InputError("a threshold and a precision: give one of them")
+    check_choice(threshold=threshold, precision=precision)
     if threshold is not None:
         return threshold
     if precision is None:
         return THRESHOLD if estimate is None else estimate.balanced()
-    if not 0 < precision <= 1:
-        raise InputError(f"the precision must be above 0 and at most 1, got {precision:g}")
     if estimate is None:
         raise InputError(
-            "a precision can only be estimated from decoys, and the run has none: train with --decoys 0.05"
+            "a precision is estimated from decoys, and the run has none that say anything: train with --decoys 0.05"
         )
     found = estimate.precise(precision)
     if found is None:
@@ -114,6 +113,16 @@ def choose_threshold(
             f"{np.nanmax(estimate.precision, initial=0):.0%}. Give a --threshold or a lower --precision"
         )
     return found
+
+
+def check_choice(*, threshold: float | None, precision: float | None) -> None:
+    """Refuse, before long work, what no threshold can be chosen by."""
+    if threshold is not None and precision is not None:
+        raise InputError("a threshold and a precision: give one of them")
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise InputError(f"the threshold must be between 0 and 1, got {threshold:g}")
+    if precision is not None and not 0 < precision <= 1:
+        raise InputError(f"the precision must be above 0 and at most 1, such as 0.95, got {precision:g}")
 
 
 def audit(
@@ -137,7 +146,7 @@ def audit(
 def write(audit: Audit, path: str | Path) -> None:
     """Write the table as CSV or Parquet, by the file's ending; whole or not at all."""
     path = Path(path)
-    check_ending(path)
+    _check_ending(path)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +161,24 @@ def write(audit: Audit, path: str | Path) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
-def check_ending(path: Path) -> None:
-    """Refuse, before long work, a file that could not be written."""
+def check_output(path: Path) -> None:
+    """Refuse, before long work, a file that could not be written, or one that is no earlier audit."""
+    _check_ending(path)
+    if path.exists() and _columns_of(path)[: len(_FIRST)] != _FIRST:
+        raise InputError(f"{path}: exists already and is no audit, so it is not replaced; name another file")
+
+
+def _check_ending(path: Path) -> None:
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(f"{path}: an audit is written as .csv or .parquet")
+
+
+def _columns_of(path: Path) -> list[str]:
+    """Names of a table's columns; none where it is no table."""
+    try:
+        if path.suffix == ".parquet":
+            return list(pa.parquet.read_schema(path).names)
+        with path.open("rb") as file:
+            return file.readline(1000).decode("utf-8", "replace").strip().replace('"', "").split(",")
+    except (OSError, pa.ArrowException):
+        return []

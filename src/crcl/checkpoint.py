@@ -142,7 +142,8 @@ class Run:
         """Open a run folder, of this version and whole."""
         path = Path(path)
         if not path.is_dir():
-            raise InputError(f"{path}: no such run folder")
+            what = "a file, neither a run folder nor a table (.csv .tsv .jsonl .parquet)" if path.exists() else ""
+            raise InputError(f"{path}: {what or 'no such run folder'}")
         if not (path / "config.json").is_file():
             raise InputError(f"{path}: not a run folder (it has no config.json); `crcl train DATA -o {path}` makes one")
         content = _read_json(path / "config.json")

@@ -62,7 +62,7 @@ class _Verdict:
 
 def refuse_output(table: Path, output: Path, *, overwrite: bool) -> None:
     """Stop, before anything is read, where the table cannot be written again to this file."""
-    if table.suffix not in tables.SUFFIXES or table.is_dir():
+    if not tables.is_table(table):
         raise InputError(
             f"{table}: not a table ({' '.join(tables.SUFFIXES)}), so it cannot be written again; `crcl audit` writes a "
             "table whose column 'row' says which captions are suspect, to leave out where you read them"
@@ -118,7 +118,7 @@ def clean(
         mark,
         columns,
     )
-    write = {".jsonl": _write_jsonl, ".parquet": _write_parquet}.get(table.suffix, _write_csv)
+    write = {".jsonl": _write_jsonl, ".parquet": _write_parquet}.get(table.suffix.lower(), _write_csv)
     total = _written(output, lambda temporary: write(verdict, temporary))
     removed = 0 if mark else len(verdict.suspects)
     return Cleaned(removed, total - removed, total - len(rows))

@@ -12,6 +12,8 @@ only mismatches are believed in so little.
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import beta
+from sklearn.metrics import roc_auc_score
 
 from crcl.data.pairs import Pairs
 
@@ -26,6 +28,7 @@ _LOWEST = 0.25  # share of the decoys below the lowest threshold at which the ra
 _CAUTION = 5.0  # standard errors that a ratio is taken to be larger than it looks, when the smallest is chosen
 _POINTS = 60  # thresholds at which it is read off
 _RESAMPLES = 1000
+_TOLD_APART = 0.55  # AUROC of decoys against pairs
 _THRESHOLDS = 200
 
 
@@ -58,8 +61,9 @@ class Estimate:
 
     def balanced(self) -> float:
         """The threshold with the best F1 of estimated precision and recall."""
-        f1 = 2 * self.precision * self.recall / (self.precision + self.recall)
-        return float(self.thresholds[int(np.nanargmax(np.where(self.recall > 0, f1, 0)))])
+        both = self.precision + self.recall
+        f1 = np.divide(2 * self.precision * self.recall, both, out=np.zeros_like(both), where=both > 0)
+        return float(self.thresholds[int(np.argmax(f1))])
 
     def precise(self, precision: float) -> float | None:
         """The highest threshold at which so large a share of the flagged is mismatched; None where there is none."""
@@ -109,19 +113,32 @@ def estimate(beliefs: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -> Estim
     below = np.unique(np.quantile(decoys, np.linspace(_LOWEST, 1, _POINTS)))
     f0, g = (_counts(values, below) for values in (decoys, beliefs))
     rng = np.random.default_rng(seed)
-    again = _rate(
+    again, _ = _rate(
         rng.multinomial(len(decoys), f0 / len(decoys), size=_RESAMPLES),
         rng.multinomial(len(beliefs), g / len(beliefs), size=_RESAMPLES),
     )
-    rate = float(_rate(f0[None], g[None])[0])
+    (rate,), (place,) = _rate(f0[None], g[None])
     low, high = np.quantile(again, [0.025, 0.975])
+    # where no pair is seen below t, none is drawn again either: at the least there may be as many as are often unseen
+    seen, known = g[: place + 1].sum(), f0[: place + 1].sum() / len(decoys)
+    high = max(high, min(beta.ppf(0.975, seen + 1, max(len(beliefs) - seen, 1)) / known, 1.0))
     quantiles = np.quantile(beliefs, np.linspace(0, 1, _THRESHOLDS))
     thresholds = np.unique([*(float(f"{value:.3g}") for value in quantiles), 1.0])  # numbers that one can type
     flagged = np.searchsorted(np.sort(beliefs), thresholds)
     recall = np.searchsorted(np.sort(decoys), thresholds) / len(decoys)
     with np.errstate(invalid="ignore", divide="ignore"):
         precision = np.minimum(rate * recall / (flagged / len(beliefs)), 1.0)
-    return Estimate(rate, min(float(low), rate), max(float(high), rate), decoys, thresholds, flagged, precision, recall)
+    return Estimate(
+        float(rate), min(float(low), float(rate)), float(high), decoys, thresholds, flagged, precision, recall
+    )
+
+
+def told_apart(beliefs: np.ndarray, decoys: np.ndarray) -> bool:
+    """Whether decoys are believed less than pairs, by more than a little and than chance; else nothing can be said."""
+    labels = np.concatenate([np.ones(len(beliefs), dtype=bool), np.zeros(len(decoys), dtype=bool)])
+    by_chance = np.sqrt((len(labels) + 1) / (12 * len(beliefs) * len(decoys)))  # deviation of an AUROC of nothing
+    auroc = roc_auc_score(labels, np.concatenate([beliefs, decoys]))
+    return bool(auroc > max(_TOLD_APART, 0.5 + 2.5 * by_chance))
 
 
 def _counts(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -129,13 +146,17 @@ def _counts(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
 
 
-def _rate(f0: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """The rate from counts of decoys and of pairs, (samples, bins) -> (samples,)."""
+def _rate(f0: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rate from counts of decoys and of pairs, (samples, bins), and the bin at whose end it is read off. (samples,)
+
+    Standard errors are those of counts with one more of either kind: none seen is not none.
+    """
     decoys, pairs = f0.sum(1, keepdims=True), g.sum(1, keepdims=True)
     below0, below = np.cumsum(f0, 1)[:, :-1] / decoys, np.cumsum(g, 1)[:, :-1] / pairs
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = below / below0
-        variance = below * (1 - below) / pairs + ratio**2 * below0 * (1 - below0) / decoys
-        caution = np.where(below0 > 0, ratio + _CAUTION * np.sqrt(variance) / below0, np.inf)
-    best = np.argmin(caution, axis=1)[:, None]
-    return np.minimum(np.take_along_axis(ratio, best, 1)[:, 0], 1.0)
+        safe = (below * pairs + 1) / (pairs + 2)
+        error = np.sqrt(safe * (1 - safe) / pairs + ratio**2 * below0 * (1 - below0) / decoys) / below0
+        caution = np.where(below0 > 0, ratio + _CAUTION * error, np.inf)
+    best = np.argmin(caution, axis=1)
+    return np.minimum(ratio[np.arange(len(ratio)), best], 1.0), best

@@ -131,8 +131,13 @@ def _decimals(value: float | None) -> str:
 
 
 def plain_caption(text: str) -> str:
-    """Cut to what is shown, without control characters; line breaks stay, and other scripts' signs too."""
-    return _plain(text, lambda letter: letter in "\t\n\r" or unicodedata.category(letter) not in ("Cc", "Cs"))
+    """Cut to what is shown, without control characters and turned directions; line breaks and other signs stay."""
+    return _plain(text, _shown_in_captions)
+
+
+def _shown_in_captions(letter: str) -> bool:
+    turned = "\u202a" <= letter <= "\u202e" or "\u2066" <= letter <= "\u2069"
+    return letter in "\t\n\r" or (unicodedata.category(letter) not in ("Cc", "Cs") and not turned)
 
 
 def plain_name(text: str) -> str:

@@ -9,6 +9,7 @@ from crcl.checkpoint import Run
 from crcl.config import Config
 from crcl.data.formats import read, splits
 from crcl.data.pairs import Pairs
+from crcl.data.tables import USUAL, Columns
 from crcl.errors import InputError
 from crcl.recipe import describe_noise, stored_config
 
@@ -16,13 +17,18 @@ Fact = tuple[str, str]
 
 
 def describe(
-    path: str | Path, *, features: str | None = None, ids: str | None = None, text_features: str | None = None
+    path: str | Path,
+    *,
+    features: str | None = None,
+    ids: str | None = None,
+    text_features: str | None = None,
+    columns: Columns = USUAL,
 ) -> list[Fact]:
     """Facts about a run folder or about data, in the order to show them."""
     path = Path(path)
     if (path / "config.json").is_file():
         return describe_run(Run.open(path))
-    names = splits(path)
+    names = splits(path, columns)
     if not names:
         raise InputError(
             f"{path}: neither a run folder nor data "
@@ -30,7 +36,7 @@ def describe(
         )
     facts: list[Fact] = [("data", str(path))]
     for name in names:
-        pairs = read(path, name, features=features, ids=ids, text_features=text_features)
+        pairs = read(path, name, features=features, ids=ids, text_features=text_features, columns=columns)
         facts += [(name, line) for line in describe_pairs(pairs)]
     return facts
 

@@ -105,7 +105,7 @@ def read_data(
         trusted, drawn = run.trusted(), run.decoys()
     else:
         index, trusted = _noise_index(config, clean), _trusted_rows(config, clean)
-        drawn = _decoys(config, _with_noise(clean, index))
+        drawn = _decoys(config, with_noise(clean, index))
         if start is not None:
             check_features(start, clean)
             vocabulary = start.vocabulary()
@@ -121,7 +121,7 @@ def read_data(
             standardize = start.standardize()
         else:
             standardize = Standardize.measure(clean) if config.data.standardize else None
-    train = _with_noise(clean, index)
+    train = with_noise(clean, index)
     if drawn is not None:
         train = decoys.add(train, drawn)
     data = TrainingData(
@@ -164,7 +164,7 @@ def audited_pairs(run: Run, config: Config) -> Pairs:
     """The training pairs as the run saw them, with the truth where noise was injected."""
     clean = read_split(config, "train")
     check_training_pairs(run, clean, config.data.path)
-    return _with_noise(clean, run.noise())
+    return with_noise(clean, run.noise())
 
 
 def _require_vectors(config: Config, pairs: Pairs) -> None:
@@ -189,7 +189,8 @@ def require_pixels(config: Config, pairs: Pairs, published: Pretrained) -> None:
         raise InputError(f"{key}: {name} has its own pixels and tokens; leave it out")
 
 
-def _with_noise(pairs: Pairs, index: np.ndarray | None) -> Pairs:
+def with_noise(pairs: Pairs, index: np.ndarray | None) -> Pairs:
+    """The pairs with the mismatches of an index, if there is one."""
     return pairs if index is None else noise.apply(pairs, index)
 
 

@@ -141,8 +141,7 @@ def precision_recall(
     axes.set_xlabel("threshold: pairs believed in by less are flagged")
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
     axes.set_axisbelow(True)
-    columns = 3 if true_precision is None else 2
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, borderaxespad=0.4, borderpad=0)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, borderaxespad=0.4, borderpad=0)
     return figure
 
 
@@ -546,7 +545,7 @@ def _beliefs(
 
 
 def _mark_threshold(axes: Axes, threshold: float) -> None:
-    axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"threshold {threshold:.2f}")
+    axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"threshold {threshold:.3g}")
 
 
 def _scale(axes: Axes, counts: NDArray[Any]) -> None:

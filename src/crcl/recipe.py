@@ -16,7 +16,7 @@ from crcl.config import DIVIDING, Config, differences, from_dict, load, to_dict
 from crcl.data.batches import Batches
 from crcl.data.subwords import Subwords
 from crcl.errors import InputError
-from crcl.inputs import TrainingData, _with_noise, inverse_document_frequency, read_data, remarks, trusted_pairs
+from crcl.inputs import TrainingData, inverse_document_frequency, read_data, remarks, trusted_pairs, with_noise
 from crcl.matchers import MATCHERS, Matcher
 from crcl.matchers.base import is_pretrained
 from crcl.matchers.clip import Pretrained, refuse_longer
@@ -188,7 +188,7 @@ def _first_beliefs(config: Config, start: Run, data: TrainingData, say: Callable
         say(f"{start.path} had other decoys or none, which must begin as the pairs do: all are believed in at first")
         return None
     same = start.fingerprint == data.fingerprint
-    judged = _with_noise(data.clean, start.noise()) if same else None
+    judged = with_noise(data.clean, start.noise()) if same else None
     if judged is None or (judged.image_index != data.train.image_index[: len(judged)]).any():
         say(
             f"the beliefs of {start.path} are about other pairs{', with other mismatches' if same else ''}: "

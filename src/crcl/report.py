@@ -166,7 +166,8 @@ def summary(audit: Audit, estimate: Estimate | None = None) -> list[str]:
         found = [f"At threshold {at}, {flagged:,} of {pairs:,} pairs ({_percent(flagged / pairs, 1)}) are flagged."]
     else:
         low, high = (f"{100 * bound:.1f}" for bound in (estimate.low, estimate.high))
-        precision, recall = (_percent(value) for value in _estimated(estimate, audit.threshold))
+        at_threshold = estimate.at(audit.threshold)
+        precision, recall = _percent(at_threshold.precision), _percent(at_threshold.recall)
         found = [
             f"An estimated {_percent(estimate.rate, 1)} ({low}–{high}) of {pairs:,} pairs are mismatched. At threshold "
             f"{at}, {flagged:,} are flagged: estimated precision {precision}, recall {recall}."
@@ -202,12 +203,12 @@ def _tiles(audit: Audit, estimate: Estimate | None) -> list[Tile]:
     sure = ["estimated" if truth is None else f"estimated; truth: {_percent(value, 1)}" for value in truth or (0, 0, 0)]
     if estimate is not None:
         interval = f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f} %, by {len(estimate.decoys):,} decoys"
-        precision, recall = _estimated(estimate, audit.threshold)
+        expected = estimate.at(audit.threshold)
         return [
             Tile("Mismatched", _percent(estimate.rate, 1), (interval, sure[0])),
             *tiles,
-            Tile("Precision", _percent(precision), ("of the flagged are mismatched", sure[1])),
-            Tile("Recall", _percent(recall), ("of the mismatched are flagged", sure[2])),
+            Tile("Precision", _percent(expected.precision), ("of the flagged are mismatched", sure[1])),
+            Tile("Recall", _percent(expected.recall), ("of the mismatched are flagged", sure[2])),
         ]
     if truth is not None:
         return [
@@ -269,12 +270,6 @@ def _about_gallery(audit: Audit, shown: int) -> str:
     if shown > flagged:
         return f"The {shown:,} least believed pairs; {flagged:,} of them are flagged."
     return f"All {flagged:,} flagged pairs, the least believed first."
-
-
-def _estimated(estimate: Estimate, threshold: float) -> tuple[float, float]:
-    """Precision and recall at the nearest threshold there is an estimate for."""
-    nearest = int(np.argmin(np.abs(estimate.thresholds - threshold)))
-    return float(estimate.precision[nearest]), float(estimate.recall[nearest])
 
 
 def _true_numbers(audit: Audit) -> tuple[float, float, float] | None:

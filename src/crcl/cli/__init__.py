@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crcl import __version__
-from crcl.cli.console import err, out, printable
+from crcl.cli.console import err, out
 from crcl.cli.experimenting import demo, reproduce
 from crcl.cli.judging import audit, clean
 from crcl.cli.preparing import features, info, noise
@@ -50,7 +50,7 @@ def main() -> None:
     try:
         app()
     except (InputError, TrainingError) as error:
-        err.print(f"crcl: {printable(str(error))}", soft_wrap=True)
+        err.print(f"crcl: {error!s}", soft_wrap=True)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except Interrupted:
         words = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]

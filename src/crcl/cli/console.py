@@ -1,23 +1,34 @@
 """What commands say: results on stdout, all else on stderr."""
 
+from typing import Any
+
 from rich.console import Console
 
 from crcl import assembly, config, recipe
 from crcl.checkpoint import Run
 from crcl.progress import Terminal, Work
 
-out = Console(highlight=False, markup=False)
-err = Console(stderr=True, highlight=False, markup=False)
+
+class Screen(Console):
+    """A console that shows control characters instead of obeying them: names and captions come from strangers."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as a Console does."""
+        super().print(*(printable(item) if isinstance(item, str) else item for item in objects), **options)
 
 
 def printable(text: str) -> str:
-    """Names and captions come from strangers: control characters would reach the terminal."""
+    """The text with every control character but line breaks in letters."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+out = Screen(highlight=False, markup=False)
+err = Screen(stderr=True, highlight=False, markup=False)
 
 
 def say(line: str) -> None:
     """How far a long work is."""
-    err.print(printable(line), soft_wrap=True)
+    err.print(line, soft_wrap=True)
 
 
 def note(line: str) -> None:
@@ -39,4 +50,7 @@ def warn_if_unfinished(run: Run, stored: config.Config) -> None:
     """A run that was stopped is judged as it is, and that is told."""
     done, planned = recipe.epochs_done(run, stored)
     if done < planned:
-        note(f"{run.path} stopped after {done} of {planned} epochs; `crcl train ... --resume` finishes it")
+        note(
+            f"{run.path} stopped after {done} of {planned} epochs; the command that began it finishes it "
+            "(`crcl train ... --resume`, or the same `crcl audit`)"
+        )

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from crcl import assembly, config, decoys, inputs, pipeline, recipe
 from crcl import audit as auditing
 from crcl import clean as cleaning
-from crcl import config, decoys, inputs, pipeline, recipe
 from crcl import report as reporting
 from crcl import suggest as suggesting
 from crcl.checkpoint import Run
@@ -23,14 +23,19 @@ from crcl.cli.options import (
     Memory,
     Settings,
     TextFeatures,
+    columns_of,
     located,
     refuse_input,
 )
 from crcl.cli.preparing import extractor, note_skipped
 from crcl.data import tables
+from crcl.data.images import wanted_images
 from crcl.errors import InputError
+from crcl.extract import extract
 from crcl.thumbnails import FindImage, images_below
 
+OF_DATA, FILES = "Given data, not a run", "Files of features"
+PRESETS = ", ".join(config.presets())
 SUGGESTED = 10_000
 """Suspects that get suggestions, unless told otherwise."""
 ORDER_SCORES = ("auroc", "average_precision")
@@ -40,45 +45,68 @@ ORDER_SCORES = ("auroc", "average_precision")
 def audit(
     source: Annotated[
         Path,
-        typer.Argument(metavar="RUN_OR_DATA", help="A run folder; or data to train on first: a table, embeddings, ..."),
+        typer.Argument(
+            metavar="RUN_OR_DATA",
+            help="A run folder; or data to train on first: a table, embeddings, the field's layout.",
+        ),
     ],
-    output: Annotated[Path | None, typer.Option("-o", "--out", help="Table to write (.csv or .parquet).")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Pairs believed in by less are suspects.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Table to write (.csv or .parquet); audit.csv, if not given.")
+    ] = None,
     precision: Annotated[
-        float | None, typer.Option(help="Instead: flag as many as can be, so large a share of them rightly.")
+        float | None, typer.Option(help="Flag as many as can be with this estimated precision, e.g. 0.95.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Or flag all pairs believed in by less, 0 to 1; if neither: the best F1.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Folder for a page to look at the suspects.")] = None,
-    suggest: Annotated[
-        int, typer.Option(min=0, help="Suspects for which is said what would match instead, the worst first.")
-    ] = SUGGESTED,
     images: Annotated[
-        Path | None, typer.Option(help="Folder of the table's images; where the table is, if not.")
+        Path | None, typer.Option(help="Folder of the table's images; the table's own folder, if not given.")
     ] = None,
+    suggest: Annotated[
+        int, typer.Option(min=0, help="How many suspects, the worst first, get suggestions of what would match.")
+    ] = SUGGESTED,
+    device: Device = "auto",
+    memory: Memory = None,
     model: Annotated[
-        str | None, typer.Option(help="Of data: vision model for its images, a saved model's folder or a hub name.")
+        str | None,
+        typer.Option(
+            help="Vision model for the images: a saved model's folder or a hub name.", rich_help_panel=OF_DATA
+        ),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Of data: where features, run, table and report go; NAME-audit, if not given.")
+        Path | None,
+        typer.Option(
+            help="Where features, run, table and report go; NAME-audit, if not given.", rich_help_panel=OF_DATA
+        ),
     ] = None,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
     share: Annotated[
-        float, typer.Option("--decoys", help="Of data: known mismatches that are added, as a share of the pairs.")
-    ] = decoys.SHARE,
-    preset: Annotated[str | None, typer.Option(help="Of data: how to train; cpu or embeddings, if not given.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of data: seed of weights, batches and decoys.")] = None,
+        float | None,
+        typer.Option(
+            "--decoys",
+            help="Known mismatches to add, as a share of the pairs; 0.05, if not given.",
+            rich_help_panel=OF_DATA,
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help=f"How to train, by the data if not given: {PRESETS}.", rich_help_panel=OF_DATA),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of weights, batches and decoys.", rich_help_panel=OF_DATA)
+    ] = None,
     settings: Settings = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Of data: train anew, in place of what is there.")
+        bool, typer.Option("--overwrite", help="Train anew, in place of what is there.", rich_help_panel=OF_DATA)
     ] = False,
     data: Annotated[
-        Path | None, typer.Option(help="Of a run: where the training data is now, if it has moved.")
+        Path | None, typer.Option(help="Where a run's training data is now, if it has moved.", rich_help_panel=FILES)
     ] = None,
     features: Features = None,
     text_features: TextFeatures = None,
     ids: Ids = None,
-    image_column: ImageColumn = None,
-    caption_column: CaptionColumn = None,
-    device: Device = "auto",
-    memory: Memory = None,
 ) -> None:
     """Which pairs are wrong, how sure is that, what would match instead, and how many are wrong in all.
 
@@ -90,17 +118,23 @@ def audit(
     Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; truth
     where known; suggestions for suspects. A table's held-out rows are not trained on, and so not judged.
     """
-    run = source
+    run, folder = source, folder or Path(f"{source.absolute().stem}-audit")
+    of_data = {"model": model, "decoys": share, "preset": preset, "seed": seed, "set": settings}
     if is_data := pipeline.is_data(source):
-        folder = folder or Path(f"{source.absolute().stem}-audit")
         report, output, run = report or folder / "report", output or folder / "audit.csv", folder / "run"
+    elif given := [f"--{name}" for name, value in of_data.items() if value is not None]:
+        raise InputError(f"{source}: a run, which is trained already; {', '.join(given)} would change nothing")
     output = output or run / "audit.csv"
-    auditing.check_ending(output)
+    auditing.check_choice(threshold=threshold, precision=precision)
+    auditing.check_output(output)
+    refuse_input(output, str(source))
     if report is not None:
         reporting.refuse_foreign(report)
-    if is_data and folder is not None:
+    if images is not None and not images.is_dir():
+        raise InputError(f"{images}: no such folder; it must hold the images")
+    if is_data:
         asked = {
-            "data.decoys": share,
+            "data.decoys": decoys.SHARE if share is None else share,
             "data.features": features,
             "data.text_features": text_features,
             "data.ids": ids,
@@ -109,10 +143,9 @@ def audit(
             "train.seed": seed,
             "train.device": device,
         }
-        if pipeline.needs_features(source, features):
-            asked |= _make_features(source, folder, asked, model=model, images=images, overwrite=overwrite)
-        chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings or ())
-        recipe.train(chosen, run, resume=not overwrite, overwrite=overwrite, listeners=[terminal(chosen)], say=note)
+        _train_first(
+            source, folder, asked, preset=preset, settings=settings or [], model=model, images=images, anew=overwrite
+        )
         data = features = text_features = ids = None  # as the run has them
     opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
     warn_if_unfinished(opened, stored)
@@ -139,21 +172,40 @@ def audit(
         out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}", soft_wrap=True)
 
 
-def _make_features(
-    source: Path, folder: Path, asked: dict[str, Any], *, model: str | None, images: Path | None, overwrite: bool
-) -> dict[str, Path]:
-    """Make features of the images that a table names; gives where they are, as settings."""
-    made = pipeline.make_features(
-        source,
-        folder,
-        extractor(model, device=asked["train.device"]),
-        images=images,
-        columns=tables.Columns(asked["data.image_column"] or "image", asked["data.caption_column"] or "caption"),
-        overwrite=overwrite,
-        watch=watch,
-    )
-    note_skipped(made, folder / "features")
-    return {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
+def _train_first(
+    source: Path,
+    folder: Path,
+    asked: dict[str, Any],
+    *,
+    preset: str | None,
+    settings: list[str],
+    model: str | None,
+    images: Path | None,
+    anew: bool,
+) -> None:
+    """From data to a run in FOLDER/run; what is there is gone on with, if it is of the same data."""
+    run = folder / "run"
+    assembly.choose_device(asked["train.device"])
+    pipeline.check(source, preset=preset, asked=asked, settings=settings)
+    if not anew:
+        pipeline.refuse_other(source, run)
+    if pipeline.needs_features(source, asked["data.features"], settings) or model is not None:
+        columns = columns_of(asked["data.image_column"], asked["data.caption_column"])
+        wanted = wanted_images([source], folder=images, columns=columns)
+        how = extractor(model, device=asked["train.device"])
+        made = extract(wanted, how, folder / "features", overwrite=anew, watch=watch)
+        note_skipped(made, folder / "features")
+        asked |= {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
+    chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings)
+    there = run.exists()
+    try:
+        recipe.train(chosen, run, resume=not anew, overwrite=anew, listeners=[terminal(chosen)], say=note)
+    except InputError as error:
+        if anew or not there:
+            raise
+        raise InputError(
+            f"{error}\n{run} is there already: --overwrite trains anew, --folder NEW keeps both"
+        ) from error
 
 
 def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None]:
@@ -164,6 +216,9 @@ def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None]:
     if len(of_decoys) < decoys.FEWEST:
         if len(of_decoys):
             note(f"{len(of_decoys)} decoys are too few to estimate anything from; {decoys.FEWEST} would do")
+        return beliefs, None
+    if not decoys.told_apart(beliefs, of_decoys):
+        note("the decoys are believed as much as the pairs: nothing was learnt that an estimate could be made from")
         return beliefs, None
     return beliefs, decoys.estimate(beliefs, of_decoys)
 
@@ -217,9 +272,7 @@ def _write_report(
 def _image_finder(stored: config.Config, images: Path | None) -> FindImage | None:
     """Where the report finds image files: in the folder given, or next to the table."""
     table = Path(stored.data.path)
-    if images is not None and not images.is_dir():
-        raise InputError(f"{images}: no such folder; it must hold the images")
-    if images is None and (table.suffix not in tables.SUFFIXES or table.is_dir()):
+    if images is None and not tables.is_table(table):
         return None
     return images_below(images or table.parent)
 

@@ -9,7 +9,18 @@ from rich.table import Table
 from crcl import assembly, config
 from crcl import info as describing
 from crcl.cli.console import note, out, watch
-from crcl.cli.options import CaptionColumn, Data, Device, Features, Ids, ImageColumn, TextFeatures, refuse_input, text
+from crcl.cli.options import (
+    CaptionColumn,
+    Data,
+    Device,
+    Features,
+    Ids,
+    ImageColumn,
+    TextFeatures,
+    columns_of,
+    refuse_input,
+    text,
+)
 from crcl.data import noise as mismatching
 from crcl.data import tables
 from crcl.data.formats import read
@@ -29,12 +40,18 @@ def noise(
     features: Features = None,
     text_features: TextFeatures = None,
     ids: Ids = None,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a noise index in the field's layout, to share mismatches between tools and runs.
 
     Example: `crcl noise data/f30k_precomp --rate 0.4 -o noise_0.4.npy`
     """
-    pairs = read(data, "train", features=features, ids=ids, text_features=text_features)
+    if output.exists() and not overwrite:
+        raise InputError(f"{output}: exists already; replace it by --overwrite, or name another file")
+    columns = columns_of(image_column, caption_column)
+    pairs = read(data, "train", features=features, ids=ids, text_features=text_features, columns=columns)
     index = mismatching.mismatch(pairs.image_index, rate, seed, level=level, images=pairs.images)
     truth = mismatching.apply(pairs, index).truth
     refuse_input(output, pairs.source, str(data))
@@ -78,7 +95,7 @@ def features(
 
     What cannot be used is listed in skipped.csv with the reason. Ctrl-C is safe: the same command goes on.
     """
-    columns = tables.Columns(image_column or "image", caption_column or "caption")
+    columns = columns_of(image_column, caption_column)
     wanted = wanted_images(sources, folder=images, columns=columns)
     if pixels and (model is None or whole):
         raise InputError("--pixels are those that a model reads; give its --model with it, and no --global")
@@ -97,7 +114,7 @@ def features(
     shape = " x ".join(str(side) for side in found.shape)
     out.print(f"{found.images:,} images, {shape} each ({found.computed:,} computed now), in {folder}", soft_wrap=True)
     note_skipped(found, folder)
-    if sources[0].suffix in tables.SUFFIXES:
+    if tables.is_table(sources[0]):
         paths = f"--features {folder / 'features.npy'} --ids {folder / 'ids.txt'}"
         if pixels:
             paths += f" --preset clip --set matcher.model={model}"
@@ -129,6 +146,8 @@ def info(
     features: Features = None,
     text_features: TextFeatures = None,
     ids: Ids = None,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
 ) -> None:
     """Say what is there: counts and shapes of data, config and progress of a run; without a path, every setting.
 
@@ -141,6 +160,10 @@ def info(
         out.print(table)
         return
     for name, fact in describing.describe(
-        path, features=text(features), ids=text(ids), text_features=text(text_features)
+        path,
+        features=text(features),
+        ids=text(ids),
+        text_features=text(text_features),
+        columns=columns_of(image_column, caption_column),
     ):
         out.print(f"{name:<12}{fact}", soft_wrap=True)

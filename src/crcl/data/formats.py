@@ -40,7 +40,7 @@ def read(
     `columns` what the table calls its images and captions.
     """
     path = Path(path)
-    if path.suffix in tables.SUFFIXES and not path.is_dir():
+    if tables.is_table(path):
         return tables.read(path, split, features=features, ids=ids, text_features=text_features, columns=columns)
     if any(given is not None for given in (features, ids, text_features)):
         raise InputError(f"{path}: features and ids are given for a table only; a folder holds its own")
@@ -61,7 +61,7 @@ def read(
 def splits(path: str | Path, columns: Columns = tables.USUAL) -> list[str]:
     """The splits that are there: train, dev, test first, others after them."""
     path = Path(path)
-    if path.suffix in tables.SUFFIXES and not path.is_dir():
+    if tables.is_table(path):
         return in_order(tables.splits(path, columns))
     if embeddings.is_embeddings(path):
         return in_order(embeddings.splits(path))

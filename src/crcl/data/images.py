@@ -46,11 +46,11 @@ def wanted_images(
         if folder is not None:
             raise InputError(f"{sources[0]}: a folder of images needs no other one; --images goes with a table")
         names, root = _below(sources[0]), sources[0]
-    elif len(sources) == 1 and sources[0].suffix in tables.SUFFIXES:
+    elif len(sources) == 1 and tables.is_table(sources[0]):
         names, root = tables.image_names(sources[0], columns), folder or sources[0].parent
     else:
         for path in sources:
-            if path.is_dir() or path.suffix in tables.SUFFIXES:
+            if path.is_dir() or tables.is_table(path):
                 raise InputError(f"{path}: give one folder, or one table, or image files only")
         return [Wanted(name, folder) for name in dict.fromkeys(_from(folder, path) for path in sources)]
     if not names:

@@ -70,10 +70,12 @@ def read_index(path: str | Path) -> np.ndarray:
 
 def write_index(path: str | Path, index: np.ndarray) -> None:
     """Write the field's index file, 1-D int64."""
-    checked = _checked(np.asarray(index), name="noise index")
+    checked, path = _checked(np.asarray(index), name="noise index"), Path(path)
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with Path(path).open("wb") as stream:  # given a name, numpy would append .npy to it
+        with temporary.open("wb") as stream:  # given a name, numpy would append .npy to it
             np.save(stream, checked, allow_pickle=False)
+        temporary.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 

@@ -38,6 +38,11 @@ _SEARCHED = 10_000  # ids among which a near one is looked for; with more it wou
 _DEV = dict.fromkeys(("val", "valid", "validation"), "dev")
 
 
+def is_table(path: Path) -> bool:
+    """Whether a path names a table, by its ending."""
+    return path.suffix.lower() in SUFFIXES and not path.is_dir()
+
+
 class Columns(NamedTuple):
     """What a table calls the columns that are read."""
 
@@ -133,7 +138,9 @@ def rows_of(path: Path, table: pa.Table, split: str) -> np.ndarray:
     chosen = np.flatnonzero(of_row == split)
     if not len(chosen):
         there = sorted(set(of_row))
-        raise InputError(f"{path}: no split '{split}'{did_you_mean(split, there)}; splits: {', '.join(there)}")
+        raise InputError(
+            f"{path}: no split '{split}'{did_you_mean(split, there)}; splits: {', '.join(there)} (--split)"
+        )
     return chosen
 
 
@@ -176,7 +183,12 @@ def _find_features(
     """The features file and its ids file: as given, or as found next to the table; no ids where rows may do."""
     default = default_features(path)
     stored = Path(features) if features is not None else _first(*default)
-    require(stored, purpose=f"the features of the table's images (there, in {default[1].name} or in a file given)")
+    if features is None and not stored.is_file():
+        raise InputError(
+            f"{path}: no features of its images, neither {default[0].name} nor {default[1].name} beside it; name a "
+            "file by --features, make one by `crcl features`, or let `crcl audit` do it all"
+        )
+    require(stored, purpose="the features of the table's images")
     named = stored.with_name(stored.name.removesuffix(".npy").removesuffix("_ims") + "_ids.txt")
     own = [named, stored.with_name("ids.txt")]
     listed = Path(ids) if ids is not None else _first(*(own if stored.name.endswith("_ims.npy") else own[::-1]))
@@ -222,12 +234,12 @@ def _read_table(path: Path, columns: Columns) -> pa.Table:
         raise InputError(f"{path}: image and caption are two columns, and 'split' is neither; got {columns}")
     require(path, purpose=f"a table with the columns {columns.image} and {columns.caption}")
     try:
-        table = {".jsonl": _read_json, ".parquet": _read_parquet}.get(path.suffix, _read_csv)(path, columns)
+        table = {".jsonl": _read_json, ".parquet": _read_parquet}.get(path.suffix.lower(), _read_csv)(path, columns)
         table.validate(full=True)  # undecodable text
     except InputError:
         raise
     except (pa.ArrowException, ValueError, OSError) as error:
-        if path.suffix != ".parquet":
+        if path.suffix.lower() != ".parquet":
             refuse(undecodable(path, read_bytes(path).split(b"\n")))
         raise InputError(f"{path}: not a readable {path.suffix[1:]} table ({error})") from error
     if not len(table):
@@ -262,7 +274,7 @@ def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
 
 
 def _read_csv(path: Path, columns: Columns) -> pa.Table:
-    parse = pyarrow.csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",", newlines_in_values=True)
+    parse = pyarrow.csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
     with pyarrow.csv.open_csv(path, parse_options=parse) as reader:
         used = _used(path, columns, reader.schema.names)
     convert = pyarrow.csv.ConvertOptions(include_columns=used, column_types={name: pa.string() for name in used})
