@@ -57,6 +57,7 @@ def test_one_command_makes_features_a_run_a_table_and_a_page(drawn: Path, audite
     made = drawn / "pairs-audit"
     assert "estimated" in audited.out
     assert "2 images were skipped" in audited.err
+    assert "known mismatches are trained on beside" in audited.err
     assert "broken.png" in (made / "features" / "skipped.csv").read_text("utf-8")
     run = Run.open(made / "run")
     judged = run.sizes["pairs"]

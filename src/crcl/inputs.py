@@ -278,9 +278,13 @@ def check_training_pairs(run: Run, pairs: Pairs, data: str) -> None:
 
 
 def remarks(data: TrainingData, config: Config) -> list[str]:
-    """What happened to captions that one would not see otherwise."""
+    """What happened to the pairs that one would not see otherwise."""
     cut, unknown = data.tokens.cut + data.dev_tokens.cut, data.tokens.unknown + data.dev_tokens.unknown
     lines = []
+    if data.decoys is not None:
+        lines.append(
+            f"{len(data.decoys):,} known mismatches are trained on beside {len(data.clean):,} pairs, as decoys"
+        )
     if cut and isinstance(data.vocabulary, Subwords):
         lines.append(f"{cut} captions are longer than the {data.vocabulary.longest} tokens that the model reads: cut")
     elif cut:

@@ -196,6 +196,8 @@ def _train_first(
         made = extract(wanted, how, folder / "features", overwrite=anew, watch=watch)
         note_skipped(made, folder / "features")
         asked |= {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
+    elif tables.is_table(source) and asked["data.features"] is None:
+        note(f"features are there already, beside {source}; --model makes others")
     chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings)
     there = run.exists()
     try:
