@@ -8,7 +8,7 @@ demo: .venv/ready
 	$(BIN)/crcl demo -o demo
 
 test: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: .venv/ready
 	$(BIN)/ruff check .

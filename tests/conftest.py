@@ -51,6 +51,15 @@ def recorded() -> Callable[[str], dict[str, np.ndarray]]:
     return recorded_numbers
 
 
+SHARING = ("test_clip", "test_pipeline", "test_report_browser", "test_reproduce")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests first: the last ones then end together, whatever the number of processes."""
+    """Long tests first: the last ones then end together, whatever the number of processes.
+
+    Files whose tests share what took long to make stay in one process.
+    """
+    for item in items:
+        if item.path.stem in SHARING:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

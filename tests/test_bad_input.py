@@ -283,8 +283,8 @@ def test_a_table_without_features_is_refused_with_where_they_could_be(tmp_path: 
     table = write_table(tmp_path, "image,caption\na.jpg,a dog\nb.jpg,a cat\n")
     (tmp_path / "features.npy").unlink()
     message = train(table)
-    assert f"{tmp_path / 'features.npy'}: not found" in message
-    assert "the features of the table's images" in message
+    assert f"{table}: no features of its images, neither features.npy nor pairs_ims.npy" in message
+    assert "`crcl features`" in message
 
 
 def test_features_for_a_folder_are_refused(data: Path, train: Refused) -> None:
