@@ -107,7 +107,7 @@ def test_features_and_ids_are_found_by_name_or_as_given(tmp_path: Path) -> None:
     elsewhere.mkdir()
     path = write_table(tmp_path / "pairs.csv", ROWS)
     assert "pairs.csv: no features of its images" in refusal(path)
-    assert "expected the features of the table's images (there, in pairs_ims.npy or in a file given)" in refusal(path)
+    assert "neither features.npy nor pairs_ims.npy" in refusal(path)
     write_images(tmp_path, ["001", "002", "003"], name="pairs_ims.npy")
     assert formats.read(path).source.endswith("pairs_ims.npy")
     write_images(elsewhere, ["001", "002", "003"])
