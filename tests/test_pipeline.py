@@ -96,11 +96,12 @@ def test_the_clean_table_has_the_columns_of_the_table(
     drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(drawn)
-    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", "--precision", "0.2")
-    assert answer.code == 0, answer.err
+    for words in (("clean", "-o", "cleaned.csv"), ("audit", "-o", "sure.csv")):
+        answer = call(capsys, monkeypatch, words[0], "pairs-audit/run", *words[1:], "--precision", "0.2")
+        assert answer.code == 0, answer.err
     cleaned = pyarrow.csv.read_csv(drawn / "cleaned.csv")
     assert cleaned.column_names == ["file", "text", "licence"]
-    flagged = sum(row["suspect"] for row in pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist())
+    flagged = sum(row["suspect"] for row in pyarrow.csv.read_csv(drawn / "sure.csv").to_pylist())
     assert cleaned.num_rows == 123 - flagged
 
 
