@@ -1,4 +1,4 @@
-"""What the tests of the methods with two networks share."""
+"""What the tests of the methods share."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from tiny import leaves
+from tiny import Stop, StopAfter, assert_same_runs, leaves, small_config, write_folder
 from torch import Tensor, nn
 
 from crcl import audit, inputs, recipe
@@ -134,3 +134,15 @@ def train_on_scenes(folder: Path, method: str, *settings: str) -> Reached:
     assert detection is not None
     test = inputs.read_split(config, "test")
     return Reached(evaluate([scorer], test).rsum, detection.auroc, run.metrics())
+
+
+def assert_ends_alike_when_lost(tmp_path: Path, settings: Sequence[str], *, after: int) -> None:
+    """A training on tiny data that is lost after so many steps and gone on with, in `run`, ends as one that was not."""
+    data = write_folder(tmp_path / "data", train=12)
+    more = ("matcher.similarity=4", "train.batch_size=12", "train.save_minutes=0")
+    chosen = small_config(data, *settings, *more)
+    expected = recipe.train(chosen, tmp_path / "reference").path
+    with pytest.raises(Stop):
+        recipe.train(chosen, tmp_path / "run", listeners=[StopAfter(after)])
+    recipe.train(chosen, tmp_path / "run", resume=True)
+    assert_same_runs(tmp_path / "run", expected)

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from peers import Small, assert_goes_on_from_any_step, clock, train_on_scenes
-from tiny import Stop, StopAfter, assert_same_runs, call, small_config, write_folder
+from peers import Small, assert_ends_alike_when_lost, assert_goes_on_from_any_step, clock, train_on_scenes
+from tiny import call, small_config, write_folder
 from torch import Tensor
 
 from crcl import losses, recipe
@@ -214,14 +214,8 @@ def test_a_state_of_other_pairs_is_refused(tiny: Tiny, small: Small) -> None:
 def test_lost_on_the_way_a_training_with_dropout_ends_bit_identical_and_can_be_audited(
     tmp_path: Path, matcher: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = write_folder(tmp_path / "data", train=12)
-    settings = ["method=gsc", f"matcher.name={matcher}", "matcher.similarity=4", "train.pieces=[2]"]
-    chosen = small_config(data, *settings, "train.batch_size=12", "train.save_minutes=0")
-    expected = recipe.train(chosen, tmp_path / "reference").path
-    with pytest.raises(Stop):
-        recipe.train(chosen, tmp_path / "run", listeners=[StopAfter(3)])
-    recipe.train(chosen, tmp_path / "run", resume=True)
-    assert_same_runs(tmp_path / "run", expected)
+    settings = ["method=gsc", f"matcher.name={matcher}", "train.pieces=[2]"]
+    assert_ends_alike_when_lost(tmp_path, settings, after=3)
     answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"), "--threshold", "0.5")
     assert (answer.code, "auroc" in answer.out) == (0, True), answer.err
 

@@ -198,6 +198,8 @@ def test_an_audit_is_trained_by_the_number_of_its_pairs_unless_it_is_told_how(tm
     assert (suited.train.batch_size, suited.ledger.freeze_epochs, suited.train.lr) == (32, 10, 0.01)
     assert plan(data, preset="cpu", asked={}, settings=[]).train.batch_size == 128
     assert plan(data, preset=None, asked={}, settings=["train.batch_size=7"]).train.batch_size == 7
+    own = plan(data, preset=None, asked={}, settings=["train.pieces=[3,4]"])
+    assert (own.train.pieces, own.ledger.freeze_epochs) == ((3, 4), 2)
 
 
 def test_two_tables_of_one_name_do_not_share_a_folder(

@@ -66,14 +66,7 @@ def adopt(
     return Run.create(
         path,
         config=to_dict(config),
-        sizes={
-            "pairs": len(pairs),
-            "images": pairs.images,
-            "regions": pairs.features.shape[1],
-            "features": found.sizes["features"],
-            "vocabulary": len(vocabulary),
-            "networks": found.networks,
-        },
+        sizes=_sizes(pairs, words=len(vocabulary), networks=found.networks),
         fingerprint=clean.fingerprint(),
         vocabulary=vocabulary,
         noise=index,
@@ -84,6 +77,18 @@ def adopt(
         imported=_describe(Path(checkpoint), found, layout),
         overwrite=overwrite,
     )
+
+
+def _sizes(pairs: Pairs, *, words: int, networks: int) -> dict[str, int]:
+    _, regions, features = pairs.features.shape
+    return {
+        "pairs": len(pairs),
+        "images": pairs.images,
+        "regions": regions,
+        "features": features,
+        "vocabulary": words,
+        "networks": networks,
+    }
 
 
 def is_model(name: str | Path) -> bool:
@@ -116,14 +121,7 @@ def adopt_model(
     return Run.create(
         path,
         config=to_dict(config),
-        sizes={
-            "pairs": len(pairs),
-            "images": pairs.images,
-            "regions": pairs.features.shape[1],
-            "features": pairs.features.shape[2],
-            "vocabulary": len(found.words),
-            "networks": 1,
-        },
+        sizes=_sizes(pairs, words=len(found.words), networks=1),
         fingerprint=pairs.fingerprint(),
         vocabulary=found.words,
         model=found.model,

@@ -11,6 +11,9 @@ from crcl.data import embeddings, tables
 from crcl.data.formats import holds_splits
 from crcl.errors import InputError
 
+_SUITED = {True: "embeddings", False: "cpu"}
+"""Presets for data with vectors of captions, and for others."""
+_SCHEDULE = ("train.pieces", "train.lr_update", "ledger.freeze_epochs")
 _STEPS = 400  # of the frozen epochs, in which every pair is believed
 _MOST_FROZEN = 10
 _SMALL = 4000  # pairs below which batches are small, for more steps
@@ -29,7 +32,8 @@ def needs_features(data: Path, features: Path | None, settings: Sequence[str]) -
 
 def check(data: Path, *, preset: str | None, asked: Mapping[str, Any], settings: Sequence[str]) -> None:
     """Refuse, before long work, settings that no training could have."""
-    recipe.asked_config(preset=preset or "cpu", base=_base(data, asked), settings=settings)
+    vectors = _has_vectors(data, asked)
+    recipe.asked_config(preset=preset or _SUITED[vectors], base=_base(data, asked), settings=settings)
 
 
 def refuse_other(data: Path, run: Path) -> None:
@@ -43,14 +47,20 @@ def refuse_other(data: Path, run: Path) -> None:
 
 
 def plan(data: Path, *, preset: str | None, asked: Mapping[str, Any], settings: Sequence[str]) -> Config:
-    """How to train for an audit: as suits kind and number of the pairs, unless a preset is asked for."""
-    vectors = asked.get("data.text_features") is not None or embeddings.is_embeddings(data)
-    base = _base(data, asked)
-    if preset is not None:
-        return recipe.asked_config(preset=preset, base=base, settings=settings)
-    chosen = recipe.asked_config(preset="embeddings" if vectors else "cpu", base=base, settings=settings)
+    """How to train for an audit: as suits kind and number of the pairs, unless a preset is asked for.
+
+    Pieces and frozen epochs belong together: who sets one of them has the preset's others.
+    """
+    vectors, base = _has_vectors(data, asked), _base(data, asked)
+    chosen = recipe.asked_config(preset=preset or _SUITED[vectors], base=base, settings=settings)
+    if preset is not None or any(setting.partition("=")[0].strip() in _SCHEDULE for setting in settings):
+        return chosen
     suited = schedule_for(len(inputs.read_split(chosen, "train")), vectors=vectors)
-    return recipe.asked_config(preset="embeddings" if vectors else "cpu", base=base | suited, settings=settings)
+    return recipe.asked_config(preset=_SUITED[vectors], base=base | suited, settings=settings)
+
+
+def _has_vectors(data: Path, asked: Mapping[str, Any]) -> bool:
+    return asked.get("data.text_features") is not None or embeddings.is_embeddings(data)
 
 
 def _base(data: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
