@@ -9,15 +9,14 @@ import pyarrow.csv
 import pytest
 from embedded import write_embeddings
 from PIL import Image
-from tiny import SMALL, Answer, call, command, write_folder
+from tiny import LEARNING, SMALL, Answer, call, command, write_folder
 
 from crcl.checkpoint import Run
 from crcl.config import load
 from crcl.data import scenes
 from crcl.pipeline import plan, schedule_for
 
-LEARNING = ["matcher.embedding=32", "train.pieces=[12,12]", "ledger.freeze_epochs=10", "train.augment=false"]
-QUICK = [word for setting in [*SMALL, *LEARNING, "data.standardize=true"] for word in ("--set", setting)]
+QUICK = [word for setting in LEARNING for word in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from embedded import made_up, write_embeddings
-from tiny import call, write_folder
+from tiny import LEARNING, call, write_folder
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 TINY = ["matcher.embedding=8", "matcher.word=6", "train.pieces=[1,1]", "ledger.freeze_epochs=0", "train.device=cpu"]
-
-
-LEARNING = [
-    word for key in ("train.lr=0.03", "train.pieces=[8,8]", "ledger.freeze_epochs=4") for word in ("--set", key)
-]
-"""For a few pairs to be told from decoys; later settings count."""
 
 
 def section(title: str) -> list[str]:
@@ -36,10 +30,11 @@ def test_the_snippet_runs_and_gives_a_belief_per_pair():
 
 
 def test_the_commands_for_your_own_pairs_run(tmp_path, monkeypatch, capsys):
-    write_folder(tmp_path / "folder", train=60)
+    write_folder(tmp_path / "folder", train=100)
     (tmp_path / "photos").mkdir()
     ids = (tmp_path / "folder/train_ids.txt").read_text().split()
     captions = (tmp_path / "folder/train_caps.txt").read_text().splitlines()
+    captions[:80] = captions[2:80] + captions[:2]  # 40 % are with another image
     rows = [f"{ids[row // 2]},{caption}" for row, caption in enumerate(captions)]
     (tmp_path / "pairs.csv").write_text("image,caption\n" + "\n".join(rows) + "\n")
     (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
@@ -49,8 +44,8 @@ def test_the_commands_for_your_own_pairs_run(tmp_path, monkeypatch, capsys):
     assert [line.split()[1] for line in commands] == ["audit", "audit", "clean", "evaluate", "info", "train", "audit"]
     for line in commands:
         words = shlex.split(line.replace(" --model openai/clip-vit-base-patch32", "").replace("0.95", "0.2"))[1:]
-        learning = [*settings("crcl train"), *LEARNING] if words[:2] == ["audit", "pairs.csv"] else settings(line)
-        answer = call(capsys, monkeypatch, *words, *learning)
+        given = LEARNING if words[:2] == ["audit", "pairs.csv"] else sized(line)
+        answer = call(capsys, monkeypatch, *words, *as_words(given))
         assert answer.code == 0, (line, answer.err)
     header = (tmp_path / "suspects.csv").read_text().splitlines()[0].replace('"', "")
     assert header.startswith("row,image,caption,correspondence,suspect,similarity")
@@ -64,7 +59,7 @@ def test_the_commands_for_embeddings_run(tmp_path, monkeypatch, capsys):
         np.save(tmp_path / f"{name}.npy", vectors)
     monkeypatch.chdir(tmp_path)
     for line in section("Embeddings"):
-        answer = call(capsys, monkeypatch, *shlex.split(line)[1:], *settings(line))
+        answer = call(capsys, monkeypatch, *shlex.split(line)[1:], *as_words(sized(line)))
         assert answer.code == 0, (line, answer.err)
     assert len((tmp_path / "suspects.csv").read_text().splitlines()) == 1 + 54
 
@@ -81,11 +76,14 @@ def test_the_commands_for_research_run(tmp_path, monkeypatch, capsys):
         words = shlex.split(line)[1:]
         if words[:2] == ["evaluate", "runs/a"]:
             words = ["evaluate", "runs/vse", "runs/nce"]
-        answer = call(capsys, monkeypatch, *words, *settings(line))
+        answer = call(capsys, monkeypatch, *words, *as_words(sized(line)))
         assert answer.code == 0, (line, answer.err)
 
 
-def settings(line: str) -> list[str]:
+def sized(line: str) -> list[str]:
     """Tiny sizes for trainings, nothing for other commands."""
-    trains = line.startswith(("crcl train", "crcl reproduce", "crcl audit embeddings"))
-    return [word for key in TINY for word in ("--set", key)] if trains else []
+    return TINY if line.startswith(("crcl train", "crcl reproduce", "crcl audit embeddings")) else []
+
+
+def as_words(given: list[str]) -> list[str]:
+    return [word for setting in given for word in ("--set", setting)]

@@ -37,6 +37,16 @@ SMALL = [
 ]
 """Settings of a training that takes a fraction of a second."""
 
+LEARNING = [
+    *SMALL,
+    "matcher.embedding=32",
+    "train.pieces=[12,12]",
+    "ledger.freeze_epochs=10",
+    "train.augment=false",
+    "data.standardize=true",
+]
+"""Settings of one that learns a hundred images well, so that decoys are told from pairs on any machine."""
+
 
 def write_folder(folder: Path, *, train: int = 24, held_out: int = 8, captions: int = 2, seed: int = 0) -> Path:
     """Splits train, dev and test in the field's layout; captions name what the features show."""
