@@ -9,11 +9,15 @@ from crcl.matchers import SAF, SGR
 from crcl.matchers.base import l2
 
 
-def plain_similarities(matcher: SAF | SGR, regions: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
-    """Every image with every caption by the weights of one of ours. Captions come longest first. (images, captions)"""
-    sim, txt = matcher.sim, matcher.txt
+def plain_images(matcher: SAF | SGR, regions: Tensor) -> tuple[Tensor, Tensor]:
+    """Local and global vectors of the images by the weights of one of ours. (images, R, D), (images, D)"""
     v = l2(matcher.img["fc"](regions))
-    v_whole = sim.v_global_w(v)
+    return v, matcher.sim.v_global_w(v)
+
+
+def plain_similarities(matcher: SAF | SGR, images: tuple[Tensor, Tensor], tokens: Tensor, lengths: Tensor) -> Tensor:
+    """Every image with every caption. Captions come longest first. (images, captions)"""
+    sim, txt, (v, v_whole) = matcher.sim, matcher.txt, images
     packed = pack_padded_sequence(txt.dropout(txt.embed(tokens)), lengths.tolist(), batch_first=True)
     both = pad_packed_sequence(txt.cap_rnn(packed)[0], batch_first=True)[0]
     words = l2((both[..., : v.shape[2]] + both[..., v.shape[2] :]) / 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from common import PER_IMAGE, WORD, D, F, K, R, gemm_rate, in_its_own_process, peak_memory, synthetic, timed
-from plain_sgraf import plain_similarities
+from plain_sgraf import plain_images, plain_similarities
 
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Tokens, Vocabulary
@@ -74,7 +74,7 @@ def step(matcher: SAF | SGR, given: tuple[torch.Tensor, torch.Tensor, torch.Tens
     matcher.zero_grad(set_to_none=True)
     regions, tokens, lengths = given
     if plain:
-        sims = plain_similarities(matcher, regions, tokens, lengths)
+        sims = plain_similarities(matcher, plain_images(matcher, regions), tokens, lengths)
     else:
         mask = torch.ones(regions.shape[:2], dtype=torch.bool)
         sims = matcher.similarity(matcher.encode_images(regions, mask), matcher.encode_texts(tokens, lengths))
@@ -146,14 +146,14 @@ def evaluation(kind: str, pairs: Pairs, vocabulary: Vocabulary, rounds: int) -> 
 
 def evaluated_plainly(matcher: SAF | SGR, pairs: Pairs, tokens: Tokens) -> np.ndarray:
     """All images at once with blocks of captions, as is usual."""
-    regions = torch.from_numpy(pairs.gather(np.arange(pairs.images)))
+    images = plain_images(matcher, torch.from_numpy(pairs.gather(np.arange(pairs.images))))
     sims = np.empty((pairs.images, len(pairs)), dtype=np.float32)
     for start in range(0, len(pairs), K):
         numbers = np.arange(start, min(start + K, len(pairs)))
         numbers = numbers[np.argsort(-tokens.lengths[numbers], kind="stable")]
         ids, real = tokens.side_by_side(numbers)
         sims[:, numbers] = plain_similarities(
-            matcher, regions, torch.from_numpy(ids), torch.from_numpy(real.sum(1))
+            matcher, images, torch.from_numpy(ids), torch.from_numpy(real.sum(1))
         ).numpy()
     return sims
 

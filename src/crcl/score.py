@@ -1,5 +1,6 @@
 """Scoring with a trained matcher: encode once, similarities block by block, retrieval scores."""
 
+import math
 import os
 import tempfile
 from collections import deque
@@ -104,8 +105,7 @@ class Scorer:
                         texts = self._encode_texts(tokens, captions[columns], device)
                         return columns, self.matcher.similarity(images, texts).float()
 
-                blocks = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-                for columns, block in _side_by_side(compare, blocks, device):
+                for columns, block in _side_by_side(compare, order, self.batch_size, device):
                     if not block.isfinite().all():
                         raise TrainingError(
                             f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown "
@@ -325,14 +325,17 @@ def _mapped(file: BinaryIO, shape: tuple[int, ...]) -> np.memmap:
 
 
 def _side_by_side(
-    work: Callable[[np.ndarray], tuple[np.ndarray, Tensor]], blocks: Sequence[np.ndarray], device: torch.device
+    work: Callable[[np.ndarray], tuple[np.ndarray, Tensor]], numbers: np.ndarray, most: int, device: torch.device
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """What comes of each block, in their order; on a CPU each core has a block of its own, which stays in its cache.
+    """What comes of each block of numbers, of `most` or fewer, in their order; on a CPU each core has its own block.
 
-    Cores that share every small operation wait for each other at each, and for memory in between.
+    Cores that share every small operation wait for each other at each, and for memory in between. There are as many
+    blocks for each core, so that none is left with the last one alone.
     """
     threads = torch.get_num_threads() if device.type == "cpu" else 1
-    if threads == 1 or len(blocks) == 1:
+    count = threads * math.ceil(len(numbers) / most / threads)
+    blocks = np.array_split(numbers, min(count, len(numbers))) if len(numbers) else []
+    if threads == 1 or len(blocks) <= 1:
         yield from map(work, blocks)
         return
     torch.set_num_threads(1)
