@@ -166,6 +166,18 @@ def test_a_precision_needs_decoys(
     assert "--decoys" in answer.err
 
 
+def test_a_precision_that_nothing_has_flags_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = write_folder(tmp_path / "data", train=100), tmp_path / "run"  # all match
+    assert call(capsys, monkeypatch, "train", str(data), "-o", str(run), *QUICK, "--decoys", "0.05").code == 0
+    answer = call(capsys, monkeypatch, "audit", str(run), "--precision", "1", "-o", str(tmp_path / "audit.csv"))
+    assert answer.code == 0, answer.err
+    assert "no threshold has an estimated precision of 100%" in answer.err
+    assert "none is flagged" in answer.out
+    assert not any(pyarrow.csv.read_csv(tmp_path / "audit.csv")["suspect"].to_pylist())
+
+
 def test_few_decoys_estimate_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

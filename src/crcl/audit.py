@@ -96,7 +96,10 @@ def _suggested(suggestions: Suggestions, pairs: Pairs, rows: np.ndarray) -> dict
 def choose_threshold(
     estimate: Estimate | None, *, threshold: float | None = None, precision: float | None = None
 ) -> float:
-    """The threshold that is asked for, or that has this estimated precision; else the best known one."""
+    """The threshold that is asked for, or that has this estimated precision; else the best known one.
+
+    Where none has the precision it is 0: the largest set of pairs of which so many are mismatched is the empty one.
+    """
     check_choice(threshold=threshold, precision=precision)
     if threshold is not None:
         return threshold
@@ -106,13 +109,7 @@ def choose_threshold(
         raise InputError(
             "a precision is estimated from decoys, and the run has none that say anything: train with --decoys 0.05"
         )
-    found = estimate.precise(precision)
-    if found is None:
-        raise InputError(
-            f"no threshold has an estimated precision of {precision:.0%}; the best has "
-            f"{np.nanmax(estimate.precision, initial=0):.0%}. Give a --threshold or a lower --precision"
-        )
-    return found
+    return estimate.precise(precision) or 0.0
 
 
 def check_choice(*, threshold: float | None, precision: float | None) -> None:

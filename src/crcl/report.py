@@ -167,10 +167,10 @@ def summary(audit: Audit, estimate: Estimate | None = None) -> list[str]:
     else:
         low, high = (f"{100 * bound:.1f}" for bound in (estimate.low, estimate.high))
         at_threshold = estimate.at(audit.threshold)
-        precision, recall = _percent(at_threshold.precision), _percent(at_threshold.recall)
+        sure = f"estimated precision {_percent(at_threshold.precision)}, recall {_percent(at_threshold.recall)}"
         found = [
             f"An estimated {_percent(estimate.rate, 1)} ({low}–{high}) of {pairs:,} pairs are mismatched. At threshold "
-            f"{at}, {flagged:,} are flagged: estimated precision {precision}, recall {recall}."
+            + (f"{at}, {flagged:,} are flagged: {sure}." if flagged else f"{at}, none is flagged.")
         ]
     truth = _true_numbers(audit)
     if truth is not None:

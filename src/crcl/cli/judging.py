@@ -151,7 +151,7 @@ def audit(
     warn_if_unfinished(opened, stored)
     stored = located(stored, data, features, ids, text_features)
     beliefs, estimate = _beliefs(opened)
-    at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision)
+    at = _threshold(estimate, threshold, precision)
     pairs = inputs.audited_pairs(opened, stored)
     refuse_input(output, pairs.source, stored.data.path)
     with watch("similarities") as progress:
@@ -223,6 +223,17 @@ def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None]:
         note("the decoys are believed as much as the pairs: nothing was learnt that an estimate could be made from")
         return beliefs, None
     return beliefs, decoys.estimate(beliefs, of_decoys)
+
+
+def _threshold(estimate: decoys.Estimate | None, threshold: float | None, precision: float | None) -> float:
+    at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision)
+    if precision is not None and estimate is not None and not at:
+        best = np.nanmax(estimate.precision, initial=0)
+        note(
+            f"no threshold has an estimated precision of {precision:.0%} (the best has {best:.0%}), so nothing is "
+            "flagged; a --threshold or a lower --precision flags some"
+        )
+    return at
 
 
 def _tell(run: Path, found: auditing.Audit, estimate: decoys.Estimate | None) -> None:
@@ -308,7 +319,7 @@ def clean(
     cleaning.refuse_output(table, output, overwrite=overwrite)
     warn_if_unfinished(opened, stored)
     beliefs, estimate = opened.load_ledger(), _beliefs(opened)[1]
-    at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision)
+    at = _threshold(estimate, threshold, precision)
     pairs = inputs.audited_pairs(opened, stored)
     columns = inputs.columns(stored)
     done = cleaning.clean(table, output, pairs, beliefs, threshold=at, mark=mark, overwrite=overwrite, columns=columns)
