@@ -1,6 +1,6 @@
 """Training and evaluation speed at the paper's sizes, beside straightforward implementations.
 
-    python benchmarks/speed.py [--matchers vse saf sgr] [--growth] [--out FILE]
+    python benchmarks/speed.py [--matchers vse saf sgr] [--growth] [--profile] [--out FILE]
 
 Both run in turns in one process, so that a ratio is fair whatever else the machine does; peak memory is taken in one
 fresh process each. A share is the floating-point operations that cannot be avoided, divided by the seconds, divided by
@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6, help="of training vse; saf and sgr take a third")
     parser.add_argument("--rounds", type=int, default=2, help="of evaluation")
     parser.add_argument("--growth", action="store_true", help="also how evaluation of saf and sgr grows, at D 256")
+    parser.add_argument("--profile", action="store_true", help="only where the time of saf and sgr's evaluation goes")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--peak", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -59,7 +60,9 @@ def main() -> None:
         return
     lines = []
     for matcher in options.matchers:
-        if matcher == "vse":
+        if options.profile:
+            lines += speed_local.profile(matcher) if matcher != "vse" else []
+        elif matcher == "vse":
             lines += vse(options)
         else:
             lines += speed_local.report(matcher, options.local_images, max(options.steps // 3, 1), options.rounds)

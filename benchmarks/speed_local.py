@@ -18,6 +18,8 @@ from crcl.score import Scorer
 H = 256
 KINDS: dict[str, type[SAF] | type[SGR]] = {"saf": SAF, "sgr": SGR}
 GROWTH = (250, 500, 1000)
+PROFILED = (48, 96)
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 EVALUATED = 384
 """Captions of the evaluation; more would take longer and say the same."""
 
@@ -181,6 +183,29 @@ def peak(kind: str, what: str, images: int, folder: Path) -> float:
 
 def first_captions(pairs: Pairs, count: int) -> Pairs:
     return Pairs(pairs.captions[:count], pairs.image_index[:count], pairs.features, pairs.image_ids)
+
+
+def profile(kind: str) -> list[str]:
+    """Where the time of an evaluation on one core goes: the operations that take most of it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        pairs, vocabulary = synthetic(Path(folder), PROFILED[0])
+        scorer = Scorer(make(kind, vocabulary).eval(), vocabulary)
+        scorer.similarities(first_captions(pairs, 8))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            scorer.similarities(first_captions(pairs, PROFILED[1]))
+    torch.set_num_threads(threads)
+    took = {event.key.removeprefix("aten::"): event.self_cpu_time_total for event in seen.key_averages()}
+    total = sum(took.values())
+    most = sorted(took, key=lambda name: -took[name])[:8]
+    return [
+        f"{kind.upper()}'s evaluation on one core, {PROFILED[0]} images and {PROFILED[1]} captions, by operation:",
+        "",
+        ", ".join(f"{name} {took[name] / total:.0%}" for name in most)
+        + f"; products in all {sum(took.get(name, 0) for name in PRODUCTS) / total:.0%}.",
+        "",
+    ]
 
 
 def growth(kind: str) -> list[str]:
