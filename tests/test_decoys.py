@@ -116,6 +116,18 @@ def test_the_rate_of_a_known_mixture_is_found_and_the_interval_holds_it(rate: fl
     assert held >= 16  # of 20; 19 expected
 
 
+def test_where_matches_are_disbelieved_too_the_rate_is_read_off_lower_down() -> None:
+    rng = np.random.default_rng(4)
+    gains = []
+    for _ in range(10):
+        wrong = rng.random(20_000) < 0.3
+        beliefs, known = np.where(wrong, rng.beta(1, 12, 20_000), rng.beta(1.5, 4, 20_000)), rng.beta(1, 12, 3000)
+        usual = (beliefs <= np.quantile(known, 0.6)).mean() / 0.6
+        assert usual > 0.38  # the bound is far from tight there
+        gains.append(usual - decoys.estimate(beliefs, known).rate)
+    assert np.mean(gains) > 0.03
+
+
 def test_precision_and_recall_are_those_of_the_truth() -> None:
     rng = np.random.default_rng(5)
     beliefs, wrong = mixture(rng, 0.2, pairs=100_000)

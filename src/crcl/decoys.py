@@ -24,8 +24,9 @@ LEAST = 50
 FEWEST = 20
 """Decoys below which nothing is estimated."""
 _STREAM = 0xDEC0  # sets the random numbers of decoys apart from others of the same seed
-_LOWEST = 0.25  # share of the decoys below the lowest threshold at which the rate is read off
-_CAUTION = 5.0  # standard errors that a ratio is taken to be larger than it looks, when the smallest is chosen
+_LOWEST, _USUAL = 0.25, 0.6  # shares of the decoys below the lowest threshold at which the rate is read off
+_CAUTION = 3.0  # standard errors that a ratio is taken to be larger than it looks, when the smallest is chosen
+_SURELY = 4.0  # standard errors by which a ratio below the usual thresholds must be smaller to be preferred
 _POINTS = 60  # thresholds at which it is read off
 _RESAMPLES = 1000
 _TOLD_APART = 0.55  # AUROC of decoys against pairs
@@ -106,9 +107,11 @@ def add(pairs: Pairs, drawn: np.ndarray) -> Pairs:
 def estimate(beliefs: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -> Estimate:
     """What the beliefs in the decoys `(D,)` say of the pairs `(N,)`.
 
-    The rate is G(t) / F0(t) at that t where it is surely small: where the ratio and five of its standard errors are
-    least, among thresholds with a fourth of the decoys below them or more. The very smallest ratio would be one that
-    chance made small. The interval is that of a bootstrap over pairs and decoys.
+    The rate is G(t) / F0(t) at that t where it is surely small: where the ratio and three of its standard errors are
+    least, among thresholds with six of ten decoys below them. The very smallest ratio would be one that chance made
+    small. Lower thresholds, with a fourth of the decoys below them or more, are more at the mercy of chance; they are
+    taken where the ratio is smaller there by four standard errors, since then pairs that match are among those above.
+    The interval is that of a bootstrap over pairs and decoys.
     """
     below = np.unique(np.quantile(decoys, np.linspace(_LOWEST, 1, _POINTS)))
     f0, g = (_counts(values, below) for values in (decoys, beliefs))
@@ -158,5 +161,12 @@ def _rate(f0: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         safe = (below * pairs + 1) / (pairs + 2)
         error = np.sqrt(safe * (1 - safe) / pairs + ratio**2 * below0 * (1 - below0) / decoys) / below0
         caution = np.where(below0 > 0, ratio + _CAUTION * error, np.inf)
-    best = np.argmin(caution, axis=1)
-    return np.minimum(ratio[np.arange(len(ratio)), best], 1.0), best
+    each = np.arange(len(ratio))
+    usual = below0 >= _USUAL
+    best = np.argmin(np.where(usual, caution, np.inf), axis=1)
+    gap = ratio[each, best, None] - ratio
+    # what is below a lower threshold is below a higher one too, so the difference varies by what the lower one adds
+    by_chance = np.sqrt(np.maximum(error**2 - error[each, best, None] ** 2, 0))
+    lower = ~usual & (gap > _SURELY * by_chance)
+    best = np.where(lower.any(1), np.argmin(np.where(lower, caution, np.inf), axis=1), best)
+    return np.minimum(ratio[each, best], 1.0), best
