@@ -110,7 +110,7 @@ def render(rows: Sequence[dict[str, float]], options: argparse.Namespace) -> lis
             f"| {row['injected']:.0%} | {row['seed']:.0f} | "
             f"{row['rate']:.1%} ({row['low']:.1%} to {row['high']:.1%}) | {row['true_rate']:.1%} | "
             f"{row['threshold']:g} | {row['count']:,} | {row['precision']:.0%} | {row['true_precision']:.0%} | "
-            f"{row['recall']:.0%} | {row['true_recall']:.0%} |"
+            f"{row['recall']:.0%} | {row['true_recall']:.0%} |".replace("nan%", "–")
         )
     noisy = [row for row in rows if row["true_rate"] > 0]
     if noisy:
