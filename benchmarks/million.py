@@ -38,7 +38,7 @@ def main() -> None:
         make(data, options)
     words = [word for setting in options.settings for word in ("--set", setting)]
     started = time.monotonic()
-    peak = watched(
+    own, resident = watched(
         [
             *(sys.executable, "-m", "crcl", "audit", str(data), "--folder", str(options.folder / "audit")),
             *("-o", str(options.folder / "audit.parquet"), "--seed", str(options.seed), *words),
@@ -51,21 +51,26 @@ def main() -> None:
     sizes = Run.open(options.folder / "audit" / "run").sizes
     print(
         f"{options.pairs:,} pairs of {options.size} numbers a side, {options.rate:.0%} mismatched, "
-        f"{sizes['pairs']:,} judged: {seconds:.0f} s, peak memory {peak:.2f} GiB, "
+        f"{sizes['pairs']:,} judged: {seconds:.0f} s, peak memory {own:.2f} GiB ({resident:.2f} with mapped pages), "
         f"AUROC {roc_auc_score(wrong, -beliefs):.3f}, AP {average_precision_score(wrong, -beliefs):.3f}"
     )
 
 
-def watched(words: list[str]) -> float:
-    """Run a process to its end; the most memory that it had, in GiB."""
-    process, most = subprocess.Popen(words), 0
+def watched(words: list[str]) -> tuple[float, float]:
+    """Run a process to its end; the most memory of its own that it had, and with mapped pages of files, in GiB.
+
+    Mapped pages are the system's to take back: it keeps as many as there is room for.
+    """
+    process, own, resident = subprocess.Popen(words), 0, 0
     while process.poll() is None:
-        status = Path(f"/proc/{process.pid}/status").read_text("ascii")
-        most = max([most, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))])
+        lines = Path(f"/proc/{process.pid}/status").read_text("ascii").splitlines()
+        kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if "kB" in rest}
+        own = max(own, kib.get("RssAnon", 0) + kib.get("RssShmem", 0))
+        resident = max(resident, kib.get("VmHWM", 0))
         time.sleep(0.2)
     if process.returncode:
         raise SystemExit(process.returncode)
-    return most / 2**20
+    return own / 2**20, resident / 2**20
 
 
 def make(data: Path, options: argparse.Namespace) -> None:
