@@ -218,7 +218,7 @@ class Batches:
             regions[~keep] = _BLANK
             return regions, np.ones_like(keep)
         order, real = _keep_first(keep)
-        regions = np.take_along_axis(regions, order[..., None], 1)
+        regions = regions[np.arange(len(regions))[:, None], order]  # whole rows: take_along_axis goes number by number
         regions[~real] = 0
         return regions, real
 
