@@ -305,6 +305,7 @@ def test_features_for_a_folder_are_refused(data: Path, train: Refused) -> None:
         (["--set", "train.lr=fast"], "train.lr: must be a number, got 'fast'"),
         (["--set", "train.lr"], "must be key=value"),
         (["--device", "gpu"], "train.device: must be auto, cpu, cuda, cuda:N or mps, got 'gpu'"),
+        (["--device", "cuda:77"], "device cuda:77: not available here; use cpu or auto"),
         (["--seed", "-1"], "train.seed: must be at least 0, got -1"),
     ],
 )
@@ -319,6 +320,13 @@ def test_unknown_names_and_wrong_values_are_refused_with_the_right_ones(
 def test_every_wrong_setting_is_reported_at_once(data: Path, refused: Refused, tmp_path: Path) -> None:
     message = refused("train", data, "-o", tmp_path / "new", "--method", "x", "--set", "a.b=1", "--set", "loss.tau=-1")
     for key in ("method: ", "a.b: unknown key", "loss.tau: must be greater than 0"):
+        assert key in message
+
+
+def test_all_settings_that_contradict_each_other_are_reported_at_once(data: Path, train: Refused) -> None:
+    settings = ("ledger.freeze_epochs=10", "ledger.probability=eval", "ledger.correction=official")
+    message = train(data, "--set", "a.b=1", settings=settings)
+    for key in ("a.b: unknown key", "ledger.freeze_epochs: 10 epochs", "ledger.probability=eval goes with"):
         assert key in message
 
 

@@ -1,8 +1,11 @@
 """The command line: each command from start to end, its help, its exit codes."""
 
 import json
+import os
 import re
 import resource
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,10 +22,25 @@ from crcl.checkpoint import Run
 from crcl.data import noise
 from crcl.data.formats import read
 from crcl.data.vocab import Vocabulary
+from crcl.methods.base import Clock, StepLog
 from crcl.metrics import retrieval
+from crcl.progress import Terminal
 from crcl.score import mean_similarities
 
-COMMANDS = ["train", "import", "evaluate", "audit", "clean", "export", "noise", "info", "plot", "reproduce", "demo"]
+COMMANDS = [
+    "train",
+    "features",
+    "import",
+    "evaluate",
+    "audit",
+    "clean",
+    "export",
+    "noise",
+    "info",
+    "plot",
+    "reproduce",
+    "demo",
+]
 Crcl = Callable[..., Answer]
 
 
@@ -194,6 +212,25 @@ def test_ctrl_c_outside_of_training_says_how_to_go_on_too(
     answer = crcl(*words)
     assert answer.code == 130
     assert answer.err.rstrip().endswith(f"\n  {again}")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_in_training_never_advises_to_overwrite_what_was_saved(
+    crcl: Crcl, data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, times: int
+) -> None:
+    class Stopping(Terminal):
+        def stepped(self, clock: Clock, log: StepLog) -> None:
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("crcl.cli.console.Terminal", Stopping)
+    words = train_command(data, tmp_path / "run", "--overwrite")
+    answer = crcl(*words)
+    assert answer.code == 130
+    advice = answer.err.rstrip().rpartition("\n")[2]
+    assert shlex.split(advice) == ["crcl", *(word for word in words if word != "--overwrite"), "--resume"]
+    monkeypatch.undo()
+    assert crcl(*shlex.split(advice)[1:]).code == 0
 
 
 def test_evaluate_prints_a_table(crcl: Crcl, trained: Path) -> None:

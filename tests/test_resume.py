@@ -43,7 +43,12 @@ class Reference(NamedTuple):
 
     data: Path
     run: Path
-    seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """From the making of its folder to the last state in it."""
+        first, last = ((self.run / name).stat().st_mtime for name in ("config.json", "training.pt"))
+        return last - first
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +56,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     """A training in its own process, from beginning to end."""
     folder = tmp_path_factory.mktemp("resume")
     data = write_folder(folder / "data", train=40)
-    began = time.monotonic()
-    answer = command(*train_command(data, folder / "reference", settings=LONGER))
+    answer = command(*train_command(data, folder / "reference", settings=[*LONGER, EACH_STEP]))
     assert answer.code == 0, answer.err
-    return Reference(data, folder / "reference", time.monotonic() - began)
+    return Reference(data, folder / "reference")
 
 
 Process = subprocess.Popen[str] | multiprocessing.process.BaseProcess
@@ -81,6 +85,9 @@ def assert_ends_alike_when_killed(
     while True:
         run = folder / f"run{number}"
         process = start_on(run)
+        deadline = time.monotonic() + 120
+        while not (run / "config.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.002)  # a training that has not begun has nothing to lose
         code = exit_code_within(process, rng.uniform(0, reference.seconds) if done < kills else 120)
         if code is None:
             process.kill()
@@ -96,33 +103,41 @@ def assert_ends_alike_when_killed(
         number += 1
 
 
-@pytest.mark.slow
-def test_killed_at_twenty_random_moments_a_training_ends_bit_identical(reference: Reference, tmp_path: Path) -> None:
-    def start_on(run: Path) -> Process:
-        words = train_command(reference.data, run, "--resume", settings=[*LONGER, EACH_STEP])
-        return start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    assert_ends_alike_when_killed(start_on, reference, tmp_path, kills=20)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [["train.pieces=[1,3]", "train.workers=2"], VSE],
-    ids=["saved each epoch, with workers", "vse, saved each step"],
-)
-def test_other_trainings_end_bit_identical_too(tmp_path: Path, settings: list[str]) -> None:
-    """In forked processes, which need not import everything again."""
-    config = small_config(write_folder(tmp_path / "data", train=40), *settings)
+def forked(config: Config) -> Callable[[Path], Process]:
+    """Starts trainings in processes of their own which need not import everything again."""
 
     def start_on(run: Path) -> Process:
         process = multiprocessing.get_context("fork").Process(target=recipe.train, args=(config, run), kwargs=RESUME)
         process.start()
         return process
 
-    began = time.monotonic()
-    run = recipe.train(config, tmp_path / "reference").path
-    reference = Reference(tmp_path / "data", run, time.monotonic() - began)
+    return start_on
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "kills"),
+    [
+        ([*LONGER, EACH_STEP], 20),
+        (["train.pieces=[1,3]", "train.workers=2"], 4),
+        (VSE, 4),
+    ],
+    ids=["bow, saved each step", "bow, saved each epoch, with workers", "vse, saved each step"],
+)
+def test_killed_at_random_moments_a_training_ends_bit_identical(
+    tmp_path: Path, settings: list[str], kills: int
+) -> None:
+    config = small_config(write_folder(tmp_path / "data", train=40), *settings)
+    reference = Reference(tmp_path / "data", recipe.train(config, tmp_path / "reference").path)
+    assert_ends_alike_when_killed(forked(config), reference, tmp_path, kills=kills)
+
+
+@pytest.mark.slow
+def test_the_command_killed_at_random_moments_ends_bit_identical_too(reference: Reference, tmp_path: Path) -> None:
+    def start_on(run: Path) -> Process:
+        words = train_command(reference.data, run, "--resume", settings=[*LONGER, EACH_STEP])
+        return start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     assert_ends_alike_when_killed(start_on, reference, tmp_path, kills=4)
 
 

@@ -15,7 +15,7 @@ from crcl.data.batches import Standardize
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
-from crcl.matchers import VSE, Bow, Encoded
+from crcl.matchers import SAF, SCAN, SGR, VSE, Bow, Encoded
 from crcl.score import (
     Scorer,
     _by_length,
@@ -28,12 +28,13 @@ from crcl.score import (
 )
 
 Tiny = Callable[..., Pairs]
-each_matcher = pytest.mark.parametrize("matcher_class", [VSE, Bow])
+each_matcher = pytest.mark.parametrize("matcher_class", [VSE, Bow, SAF, SGR, SCAN])
+Kind = type[VSE] | type[Bow] | type[SAF] | type[SGR] | type[SCAN]
 
 
 def scorer_for(
     pairs: Pairs,
-    matcher_class: type[VSE] | type[Bow] = Bow,
+    matcher_class: Kind = Bow,
     *,
     seed: int = 0,
     batch_size: int = 5,
@@ -41,7 +42,9 @@ def scorer_for(
 ) -> Scorer:
     vocabulary = vocabulary or Vocabulary.build(pairs.captions, minimum=1)
     torch.manual_seed(seed)
-    matcher = matcher_class(features=pairs.features.shape[2], vocabulary=len(vocabulary), embedding=8, word=6)
+    _, regions, features = pairs.features.shape
+    own = {"regions": regions, "similarity": 6} if matcher_class in (SAF, SGR) else {}
+    matcher = matcher_class(features=features, vocabulary=len(vocabulary), embedding=8, word=6, **own)
     return Scorer(matcher, vocabulary, batch_size=batch_size)
 
 
@@ -65,7 +68,7 @@ def direct_similarities(scorer: Scorer, pairs: Pairs) -> np.ndarray:
 @each_matcher
 @pytest.mark.parametrize("standardized", [False, True])
 def test_similarities_are_those_of_each_image_with_each_caption_alone(
-    tiny: Tiny, matcher_class: type[VSE] | type[Bow], standardized: bool
+    tiny: Tiny, matcher_class: Kind, standardized: bool
 ) -> None:
     pairs = tiny()
     scorer = scorer_for(pairs, matcher_class)
@@ -77,7 +80,7 @@ def test_similarities_are_those_of_each_image_with_each_caption_alone(
 
 
 @each_matcher
-def test_the_batch_size_changes_nothing(tiny: Tiny, matcher_class: type[VSE] | type[Bow]) -> None:
+def test_the_batch_size_changes_nothing(tiny: Tiny, matcher_class: Kind) -> None:
     pairs = tiny()
     scorer = scorer_for(pairs, matcher_class)
     expected = scorer.similarities(pairs)
@@ -107,9 +110,7 @@ def test_known_tokens_need_not_be_made_again(tiny: Tiny) -> None:
 
 
 @each_matcher
-def test_pair_similarities_are_those_of_the_images_that_are_shown(
-    tiny: Tiny, matcher_class: type[VSE] | type[Bow]
-) -> None:
+def test_pair_similarities_are_those_of_the_images_that_are_shown(tiny: Tiny, matcher_class: Kind) -> None:
     pairs = tiny(images=25)
     pairs = pairs.show(np.roll(pairs.image_index, 3))
     scorer = scorer_for(pairs, matcher_class, batch_size=64)
@@ -367,7 +368,7 @@ def test_similarities_that_are_not_finite_end_the_evaluation_at_once(tiny: Tiny)
 
 
 @each_matcher
-def test_blocks_side_by_side_give_the_same_in_the_same_order(tiny: Tiny, matcher_class: type[VSE] | type[Bow]) -> None:
+def test_blocks_side_by_side_give_the_same_in_the_same_order(tiny: Tiny, matcher_class: Kind) -> None:
     pairs = tiny(images=5, captions=7)
     scorer = scorer_for(pairs, matcher_class, batch_size=3)
     alone, seen = scorer.similarities(pairs), []

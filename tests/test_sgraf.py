@@ -150,3 +150,17 @@ def test_similarity_is_the_sigmoid_of_the_raw_score(kind: type) -> None:
     matcher = kind(**SIZES).eval()
     seen, read = matcher.encode_images(*images(3)), matcher.encode_texts(*captions([2, 5]))
     torch.testing.assert_close(matcher.similarity(seen, read), matcher.scores(seen, read).sigmoid())
+
+
+@each
+def test_an_image_of_zeros_has_a_finite_gradient(kind: type) -> None:
+    matcher = kind(**SIZES).train()
+    nn.init.zeros_(matcher.img["fc"].bias)
+    regions, mask = images(3)
+    regions[0] = 0
+    matcher.similarity(
+        matcher.encode_images(regions, mask), matcher.encode_texts(*captions([3, 2, 4]))
+    ).sum().backward()
+    gradients = [parameter.grad for parameter in matcher.parameters() if parameter.grad is not None]
+    assert gradients
+    assert all(bool(torch.isfinite(gradient).all()) for gradient in gradients)

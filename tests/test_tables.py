@@ -186,6 +186,22 @@ def test_a_file_that_is_no_table_is_refused_by_name(tmp_path: Path, name: str, c
     assert refusal(tmp_path / name).startswith(str(tmp_path / name))
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_a_quotation_mark_that_is_never_closed_does_not_swallow_the_rest_of_a_table(
+    tmp_path: Path, suffix: str
+) -> None:
+    write_images(tmp_path, ["001", "002", "003"])
+    comma = "," if suffix == ".csv" else "\t"
+    lines = ["image,caption", "001,a dog", '002,"a cat', "003,a ball", "001,a car"]
+    path = tmp_path / f"pairs{suffix}"
+    path.write_text("\n".join(lines).replace(",", comma) + "\n")
+    assert f"{path}:3: a quotation mark that begins here is never closed" in refusal(path)
+    lines[2:4] = ['002,"a cat', 'on two lines"', "003,a ball of 5 "]
+    lines[-1] = '003,"a last one,\nalso on ""two"" lines"'
+    path.write_text("\n".join(lines).replace(",", comma) + "\n")
+    assert "a cat\non two lines" in [*formats.read(path, "train").captions, *formats.read(path, "dev").captions]
+
+
 def test_ids_and_features_of_a_table_must_agree(tmp_path: Path) -> None:
     write_images(tmp_path, ["001", "002", "003"])
     path = write_table(tmp_path / "pairs.csv", ROWS)
@@ -200,7 +216,9 @@ def test_a_missing_table_and_a_missing_split_are_answered_with_the_nearest(tmp_p
     write_images(tmp_path, ["001", "002", "003"])
     path = write_table(tmp_path / "pairs.csv", ROWS)
     assert "pair.csv: not found (did you mean 'pairs.csv'?)" in refusal(tmp_path / "pair.csv")
-    assert "no split 'trian' (did you mean 'train'?); splits: dev, train" in refusal(path, "trian")
+    assert "no row of split 'trian' (did you mean 'train'?); its column 'split' has dev, train" in refusal(
+        path, "trian"
+    )
 
 
 @SUFFIXES

@@ -198,6 +198,7 @@ def matcher_maker(
     if config.matcher.name == "scan":
         options |= {"direction": config.matcher.direction, "pooling": config.matcher.pooling}
         options |= {"smooth": config.matcher.smooth or None, "sharp": config.matcher.sharp or None}
+        options["memory"] = config.train.memory
     if config.method == "mscn":
         options["meta"] = config.mscn.hidden
     return lambda: MATCHERS[config.matcher.name](**options).to(device)

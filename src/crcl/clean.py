@@ -107,7 +107,7 @@ def clean(
             f"{table}: some of its pairs were mismatched on purpose before training (noise), so what is believed is "
             "not about the table as it is; train without noise to clean it"
         )
-    rows = (np.arange(len(pairs)) if pairs.caption_rows is None else pairs.caption_rows).tolist()
+    rows = pairs.rows.tolist()
     names = (str(pairs.image_ids[image]) for image in pairs.image_index)
     expected = ((name.strip(), caption.strip()) for name, caption in zip(names, pairs.captions, strict=True))
     verdict = _Verdict(

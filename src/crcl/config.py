@@ -7,7 +7,7 @@ import json
 import re
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -515,51 +515,49 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
         # a list whose entries are all wrong is "too short" as well: say it of empty ones only
         found = [details for details in error.errors() if details["type"] != "too_short" or not details["input"]]
         wrong = [_wrong_value(details, values) for details in found]
+    else:
+        wrong = list(_contradictions(config))
     if errors or wrong:
         raise InputError("\n".join([*errors, *wrong]))
-    if config.method == "crcl" and config.ledger.freeze_epochs >= max(config.train.pieces):
-        raise InputError(
+    return config
+
+
+def _contradictions(config: Config) -> Iterator[str]:
+    """What is right by itself, but not together."""
+    pieces, last = list(config.train.pieces), config.train.pieces[-1]
+    if config.method == "crcl" and config.ledger.freeze_epochs >= max(pieces):
+        yield (
             f"ledger.freeze_epochs: {config.ledger.freeze_epochs} epochs of each piece are frozen, and no piece of "
-            f"train.pieces {list(config.train.pieces)} is longer: no belief would ever change"
+            f"train.pieces {pieces} is longer: no belief would ever change"
         )
-    if config.method in DIVIDING and config.division.warmup >= config.train.pieces[-1]:
-        raise InputError(
+    if config.method in DIVIDING and config.division.warmup >= last:
+        yield (
             f"division.warmup: the first {config.division.warmup} epochs divide nothing, and train.pieces "
-            f"{list(config.train.pieces)} ends with {config.train.pieces[-1]}: no pair would ever be called noisy"
+            f"{pieces} ends with {last}: no pair would ever be called noisy"
         )
     if config.ledger.probability == "eval" and config.ledger.correction != "paper":
-        raise InputError(
+        yield (
             f"ledger.probability=eval goes with ledger.correction=paper only: {config.ledger.correction} takes the "
             "probability of the current step"
         )
     if config.method == "complementary" and config.loss.kind == "gce" and config.loss.q == 0:
-        raise InputError("loss.q: must be greater than 0 for loss.kind=gce, got 0; its limit there is loss.kind=log")
-    if config.method == "decl":
-        _check_decl(config)
-    if config.method == "mscn" and config.mscn.warmup >= config.train.pieces[-1]:
-        raise InputError(
-            f"mscn.warmup: {config.mscn.warmup} epochs count every pair as matched, and train.pieces "
-            f"{list(config.train.pieces)} ends with {config.train.pieces[-1]}: no pair would ever be judged"
+        yield "loss.q: must be greater than 0 for loss.kind=gce, got 0; its limit there is loss.kind=log"
+    for method, warmup in (("decl", config.decl.warmup), ("mscn", config.mscn.warmup)):
+        if config.method == method and warmup >= last:
+            yield (
+                f"{method}.warmup: {warmup} epochs count every pair as matched, and train.pieces {pieces} ends with "
+                f"{last}: no pair would ever be judged"
+            )
+    if config.method == "decl" and config.decl.least_negatives > config.decl.most_negatives:
+        yield (
+            f"decl.least_negatives: {config.decl.least_negatives} is more than decl.most_negatives, "
+            f"{config.decl.most_negatives}"
         )
     matchers, reason = MATCHERS_OF.get(config.method, (MATCHER_NAMES, ""))
     if config.matcher.name not in matchers:
-        raise InputError(
+        yield (
             f"method {config.method} does not go with matcher {config.matcher.name}: {reason}; "
             f"it goes with {', '.join(matchers)}"
-        )
-    return config
-
-
-def _check_decl(config: Config) -> None:
-    if config.decl.warmup >= config.train.pieces[-1]:
-        raise InputError(
-            f"decl.warmup: {config.decl.warmup} epochs count every pair as matched, and train.pieces "
-            f"{list(config.train.pieces)} ends with {config.train.pieces[-1]}: no pair would ever be judged"
-        )
-    if config.decl.least_negatives > config.decl.most_negatives:
-        raise InputError(
-            f"decl.least_negatives: {config.decl.least_negatives} is more than decl.most_negatives, "
-            f"{config.decl.most_negatives}"
         )
 
 

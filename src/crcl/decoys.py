@@ -94,13 +94,12 @@ def draw(pairs: Pairs, share: float, seed: int) -> np.ndarray:
 def add(pairs: Pairs, drawn: np.ndarray) -> Pairs:
     """The pairs with these decoys behind them."""
     captions, images = drawn.T
-    rows = np.arange(len(pairs)) if pairs.caption_rows is None else pairs.caption_rows
     return replace(
         pairs,
         captions=[*pairs.captions, *(pairs.captions[int(number)] for number in captions)],
         image_index=np.concatenate([pairs.image_index, images]),
         truth=None if pairs.truth is None else np.concatenate([pairs.truth, np.zeros(len(drawn), dtype=bool)]),
-        caption_rows=np.concatenate([rows, rows[captions]]),
+        caption_rows=np.concatenate([pairs.rows, pairs.rows[captions]]),
     )
 
 

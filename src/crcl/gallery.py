@@ -34,7 +34,7 @@ class Gallery:
         self.suspected = len(self.images)
         """So many images are shown with a pair; the others are only suggested."""
         place = {} if suggestions is None else {int(row): place for place, row in enumerate(suggestions.rows)}
-        table_rows = rows if pairs.caption_rows is None else pairs.caption_rows[rows]
+        table_rows = pairs.rows[rows]
         self.pairs: list[list[Any]] = [
             [
                 int(table_row),

@@ -290,9 +290,13 @@ def remarks(data: TrainingData, config: Config) -> list[str]:
     elif cut:
         lines.append(f"{cut} captions are longer than {config.data.max_words} words and were cut (data.max_words)")
     if unknown:
+        rare = f"that is seen {config.data.min_count} times or more (data.min_count)"
+        known = rare if config.data.vocab is None else f"of the vocabulary {config.data.vocab}"
+        lines.append(f"{unknown} captions have no word {known}: nothing can be learnt from them")
+    if several := [row for row, caption in zip(data.clean.rows, data.clean.captions, strict=True) if "\n" in caption]:
         lines.append(
-            f"{unknown} captions have no word that is seen {config.data.min_count} times or more: nothing can be "
-            "learnt from them (data.min_count)"
+            f"{len(several)} captions have several lines, the first in row {several[0] + 1}: if they should not, look "
+            "for a quotation mark that is not closed"
         )
     return lines
 

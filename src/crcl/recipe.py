@@ -24,7 +24,7 @@ from crcl.matchers.clip import load as load_published
 from crcl.methods.base import Learner, Method
 from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
-from crcl.train import Listener, Schedule, fit
+from crcl.train import Interrupted, Listener, Schedule, fit
 
 FREE_TO_CHANGE = {
     "data.path",
@@ -36,7 +36,7 @@ FREE_TO_CHANGE = {
     "data.vocab",
     "noise.file",
     "mscn.trusted",
-} | {f"train.{key}" for key in ("device", "workers", "save_minutes")}
+} | {f"train.{key}" for key in ("device", "memory", "workers", "save_minutes")}
 """Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
 
 
@@ -104,6 +104,7 @@ def train(
     """Train as the config says, into a run folder; `say` is told what to know of the data."""
     if resume and overwrite:
         raise InputError("go on with the run (--resume) or replace it (--overwrite), not both")
+    choose_device(config.train.device)  # refused before there is a folder
     if resume and (Path(path) / "config.json").is_file():
         run = Run.open(path)
         refuse_changes(run, config)
@@ -132,8 +133,11 @@ def train(
         )
     for line in remarks(data, config):
         say(line)
-    with run.locked():
-        _fit(config, data, run, listeners)
+    try:
+        with run.locked():
+            _fit(config, data, run, listeners)
+    except KeyboardInterrupt:  # outside of a training step, or the second within one: the run can be gone on with
+        raise Interrupted from None
     return run
 
 
@@ -206,7 +210,7 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
     method, batches = prepare(config, data, start=run.load_start())
 
     def validate(matcher: Matcher) -> Retrieval:
-        scorer = Scorer(matcher, data.vocabulary, data.standardize)
+        scorer = Scorer(matcher, data.vocabulary, data.standardize, memory=config.train.memory)
         return evaluate([scorer], data.dev, tokens=data.dev_tokens)
 
     fit(

@@ -395,5 +395,5 @@ def _fold(pairs: Pairs, fold: int, size: int) -> Pairs:
         image_ids=pairs.image_ids[images[0] : images[-1] + 1],
         truth=None,
         feature_rows=images if pairs.feature_rows is None else pairs.feature_rows[images],
-        caption_rows=members if pairs.caption_rows is None else pairs.caption_rows[members],
+        caption_rows=pairs.rows[members],
     )

@@ -60,7 +60,7 @@ class Listener(Protocol):
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """The user asked to stop; the state is saved."""
+    """The user asked to stop; there is a state to go on from, or the beginning."""
 
 
 @dataclass

@@ -151,10 +151,10 @@ def _arrange(
             f"{text}: {count} captions for {rows} images of {source}: no number of captions per image fits; "
             f"expected {_fitting(count, rows)}"
         )
-    if names is not None and len(names) not in (rows, count):
+    stored = _repetitions(images, names) if rows == count else 1
+    if names is not None and len(names) not in (rows // stored, rows, count):
         fitting = f"{rows}" if rows == count else f"{rows} (one per image) or {count} (one per caption)"
         raise InputError(f"{ids}: {len(names)} ids, expected {fitting}, one on each line")
-    stored = _repetitions(images, names) if rows == count else 1
     each = stored * (count // rows)  # captions per image
     if names is None:
         names = [str(row) for row in range(count // each)]

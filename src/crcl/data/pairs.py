@@ -62,6 +62,11 @@ class Pairs:
         """M, the number of images."""
         return len(self.image_ids)
 
+    @property
+    def rows(self) -> np.ndarray:
+        """(N,) the row of each caption in what it was read from."""
+        return np.arange(len(self)) if self.caption_rows is None else self.caption_rows
+
     def fingerprint(self) -> str:
         """What these pairs are known by: a hash of captions, image names and which goes with which."""
         digest = hashlib.sha256(np.ascontiguousarray(self.image_index, dtype="<i8").tobytes())

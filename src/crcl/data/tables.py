@@ -138,8 +138,10 @@ def rows_of(path: Path, table: pa.Table, split: str) -> np.ndarray:
     chosen = np.flatnonzero(of_row == split)
     if not len(chosen):
         there = sorted(set(of_row))
+        found = "its column 'split' has" if "split" in table.column_names else "without a column 'split' there are"
         raise InputError(
-            f"{path}: no split '{split}'{did_you_mean(split, there)}; splits: {', '.join(there)} (--split)"
+            f"{path}: no row of split '{split}'{did_you_mean(split, there)}; {found} {', '.join(there)}. "
+            "Training needs train and dev (or val), or no such column: then a tenth of the images is dev"
         )
     return chosen
 
@@ -278,7 +280,25 @@ def _read_csv(path: Path, columns: Columns) -> pa.Table:
     with pyarrow.csv.open_csv(path, parse_options=parse) as reader:
         used = _used(path, columns, reader.schema.names)
     convert = pyarrow.csv.ConvertOptions(include_columns=used, column_types={name: pa.string() for name in used})
-    return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+    table = pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+    last = table.slice(max(len(table) - 1, 0)).to_pylist()
+    if any("\n" in (value or "") for row in last for value in row.values()):
+        _refuse_open_quote(path, parse.delimiter)
+    return table
+
+
+def _refuse_open_quote(path: Path, delimiter: str) -> None:
+    """A quotation mark that is never closed makes one cell of the rest of the file, which pyarrow takes as it is."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        reader, begin = csv.reader(stream, delimiter=delimiter, strict=True), 1
+        try:
+            for _ in reader:
+                begin = reader.line_num + 1
+        except csv.Error as error:
+            if "unexpected end" in str(error):
+                raise InputError(
+                    f"{path}:{begin}: a quotation mark that begins here is never closed; close it, or double it"
+                ) from error
 
 
 def _read_json(path: Path, columns: Columns) -> pa.Table:

@@ -111,6 +111,10 @@ def l2(x: Tensor) -> Tensor:
     return x / (x.norm(dim=-1, keepdim=True) + 1e-8)
 
 
+SMALLEST_SQUARE = 1e-24
+"""Below this a squared length counts as this, far below the 1e-8 that is added to a length: √ has no slope at 0."""
+
+
 def inner_products(images: Tensor, texts: Tensor) -> Tensor:
     """`(images, D)`, `(texts, D)` -> `(images, texts)`, in float32: a temperature magnifies what is rounded here."""
     with torch.autocast(images.device.type, enabled=False):

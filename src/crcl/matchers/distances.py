@@ -19,7 +19,9 @@ def squared_distances(attention: Tensor, regions: Tensor, words: Tensor, layer: 
     """`layer((attention @ regions - words)²)` for `(images, words, R)`, `(images, R, D)`, `(words, D)`."""
     if attention.device.type != "cpu":  # groups would be many small kernels there
         return plainly(attention, regions, words, layer.weight, layer.bias)
-    out: Tensor = _SquaredDistances.apply(attention, regions, words, layer.weight, layer.bias)
+    parts = (part.float() for part in (attention, regions, words, layer.weight, layer.bias))
+    with torch.autocast("cpu", enabled=False):  # which would cast the inputs of each product, but not its output
+        out: Tensor = _SquaredDistances.apply(*parts)
     return out
 
 
@@ -39,6 +41,7 @@ class _SquaredDistances(torch.autograd.Function):
         return out
 
     @staticmethod
+    @torch.autocast("cpu", enabled=False)
     def backward(ctx: Any, gradient: Tensor) -> Any:
         inputs = ctx.saved_tensors
         if torch.is_grad_enabled():  # somebody wants to differentiate again

@@ -4,21 +4,30 @@ No context vector is ever formed: ⟨t, c⟩ is the attention-weighted sum of si
 a quadratic form in the Gram matrix of what is attended to.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
+from torch.utils.checkpoint import checkpoint
 
-from crcl.matchers.base import Encoded, l2
+from crcl.matchers.base import SMALLEST_SQUARE, Encoded, l2
 from crcl.matchers.encoders import WordEncoder, xavier_linear
 from crcl.matchers.tiles import ROWS, WORDS, caption_blocks, image_blocks
 
 _EPS = 1e-8
+_KEPT = 7
+"""Numbers that a backward pass keeps of each image, region and word."""
 
 
 class SCAN(nn.Module):
-    """SCAN; `smooth` is the attention's λ, `sharp` LogSumExp's μ. Parameters named as in the authors' checkpoints."""
+    """SCAN; `smooth` is the attention's λ, `sharp` LogSumExp's μ. Parameters named as in the authors' checkpoints.
+
+    `memory` is what intermediate results may take, in GiB: a training step that would keep more for its backward pass
+    computes them a second time instead, block by block.
+    """
 
     dropped_regions = "blanked"
 
@@ -33,8 +42,10 @@ class SCAN(nn.Module):
         pooling: Literal["lse", "mean", "max", "sum"] = "lse",
         smooth: float | None = None,
         sharp: float | None = None,
+        memory: float = 4.0,
     ) -> None:
         super().__init__()
+        self.memory = memory
         self.direction = direction
         self.pooling = pooling
         self.smooth = smooth if smooth is not None else {"t2i": 9.0, "i2t": 4.0}[direction]
@@ -52,18 +63,27 @@ class SCAN(nn.Module):
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         v, t, real = images.features, texts.features, cast(Tensor, texts.mask)
         if torch.is_grad_enabled():
-            return self._similarity(v, t, real)
+            kept = 4 * _KEPT * v.shape[1] * len(v) * real.numel()
+            if kept <= self.memory * 2**30:
+                return self._similarity(v, t, real)
+            again = partial(checkpoint, self._similarity, use_reentrant=False)
+            return self._tiled(again, v, t, real)
+        return self._tiled(self._similarity, v, t, real)
+
+    def _tiled(
+        self, similarity: Callable[[Tensor, Tensor, Tensor], Tensor], v: Tensor, t: Tensor, real: Tensor
+    ) -> Tensor:
         sizes = caption_blocks([t.shape[1]] * len(t), words=WORDS)
         columns = [
-            torch.cat(
-                [self._similarity(v[part], words, mask) for part in image_blocks(len(v), mask.numel(), rows=ROWS)]
-            )
+            torch.cat([similarity(v[part], words, mask) for part in image_blocks(len(v), mask.numel(), rows=ROWS)])
             for words, mask in zip(t.split(sizes), real.split(sizes), strict=True)
         ]
         return torch.cat(columns, dim=1)
 
     def _similarity(self, v: Tensor, t: Tensor, real: Tensor) -> Tensor:
-        s = (v.flatten(0, 1) @ t.flatten(0, 1).T).view(*v.shape[:2], *t.shape[:2])  # (images, R, captions, words)
+        s = (
+            (v.flatten(0, 1) @ t.flatten(0, 1).T).view(*v.shape[:2], *t.shape[:2]).float()
+        )  # (images, R, captions, words)
         if self.direction == "t2i":
             relevance = words_relevance(s, v, t, smooth=self.smooth)  # (images, captions, words)
             return pool(relevance, real, self.pooling, self.sharp)
@@ -79,7 +99,7 @@ def words_relevance(s: Tensor, v: Tensor, t: Tensor, *, smooth: float) -> Tensor
     inner = (attention * s).sum(1)
     rows = attention.flatten(2).mT  # (images, captions * words, R)
     squares = ((rows @ (v @ v.mT)) * rows).sum(2).view_as(inner)
-    return inner / (squares.clamp(min=0).sqrt() * t.norm(dim=2)).clamp(min=_EPS)
+    return inner / (squares.clamp(min=SMALLEST_SQUARE).sqrt() * t.norm(dim=2)).clamp(min=_EPS)
 
 
 def regions_relevance(s: Tensor, v: Tensor, t: Tensor, real: Tensor, *, smooth: float) -> Tensor:
@@ -90,7 +110,7 @@ def regions_relevance(s: Tensor, v: Tensor, t: Tensor, real: Tensor, *, smooth: 
     inner = (attention * s).sum(3)
     rows = attention.permute(2, 0, 1, 3).flatten(1, 2)  # (captions, images * R, words)
     squares = ((rows @ (t @ t.mT)) * rows).sum(2).view(len(t), *v.shape[:2]).permute(1, 2, 0)
-    cosine = inner / (squares.clamp(min=0).sqrt() * v.norm(dim=2)[..., None]).clamp(min=_EPS)
+    cosine = inner / (squares.clamp(min=SMALLEST_SQUARE).sqrt() * v.norm(dim=2)[..., None]).clamp(min=_EPS)
     return cosine.mT  # (images, captions, R)
 
 

@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.nn.functional import leaky_relu
 from torch.utils.checkpoint import checkpoint
 
-from crcl.matchers.base import Encoded, l2
+from crcl.matchers.base import SMALLEST_SQUARE, Encoded, l2
 from crcl.matchers.distances import squared_distances
 from crcl.matchers.encoders import MetaNetwork, xavier_linear
 from crcl.matchers.recurrent import averaged_directions
@@ -229,10 +229,10 @@ class _Similarity(nn.Module):
 def _attention(v: Tensor, gram: Tensor, t: Tensor) -> Tensor:
     """What each word sees of the regions, scaled so that its context has length 1. (images, captions * words, R)"""
     s = (v.flatten(0, 1) @ t.flatten(0, 1).T).view(*v.shape[:2], *t.shape[:2])  # (images, R, captions, words)
-    s = leaky_relu(s, 0.1)  # 0 behind a caption's end, since the words are
+    s = leaky_relu(s.float(), 0.1)  # 0 behind a caption's end, since the words are
     s = s * (_SMOOTH / (s.norm(dim=3, keepdim=True) + _EPS))
     attention = s.softmax(1).flatten(2).mT
-    norm = ((attention @ gram) * attention).sum(2, keepdim=True).clamp(min=0).sqrt()
+    norm = ((attention @ gram) * attention).sum(2, keepdim=True).clamp(min=SMALLEST_SQUARE).sqrt()
     return attention / (norm + _EPS)
 
 
