@@ -15,6 +15,8 @@ from crcl.features import grid_features
 from crcl.score import evaluate
 
 folder, run_folder, settings = Path("scenes"), Path("run"), ["train.pieces=[3,3,6]", "ledger.freeze_epochs=2"]
+if len(sys.argv) == 2:
+    sys.exit(__doc__)
 if len(sys.argv) > 2:
     folder, run_folder, settings = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 elif not folder.exists():

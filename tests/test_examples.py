@@ -46,6 +46,12 @@ def test_the_precomp_example_makes_its_own_data(tmp_path: Path) -> None:
     assert "AUROC" in out
 
 
+def test_the_precomp_example_asks_for_a_run_folder(tmp_path: Path) -> None:
+    words = [sys.executable, str(EXAMPLES / "precomp.py"), "data"]
+    answer = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (answer.returncode, "FOLDER RUN" in answer.stderr) == (1, True)
+
+
 @pytest.mark.slow
 def test_the_precomp_example_trains_on_a_folder(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")

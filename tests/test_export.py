@@ -240,6 +240,14 @@ def test_the_commands_say_what_was_written(crcl: Crcl, data: Path, tmp_path: Pat
     assert re.search(r"the vectors differ by \d\.\de-0[678] at most\ngraphs written to ", answer.out)
 
 
+def test_an_export_without_a_name_lies_beside_its_run(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained(data, "vse"), tmp_path / "mine")
+    assert crcl("export", run).code == crcl("export", run, "--onnx").code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "mine", "mine-onnx", "mine.safetensors", "mine.vocab.json"
+    ]  # fmt: skip
+
+
 def test_existing_exports_are_replaced_only_if_asked(crcl: Crcl, data: Path, tmp_path: Path) -> None:
     first, second = trained(data, "vse"), trained(data, "bow", "data.standardize=true")
     for words in (["-o", tmp_path / "a.safetensors"], ["--onnx", "-o", tmp_path / "graphs"]):

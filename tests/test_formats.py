@@ -47,15 +47,20 @@ def test_captions_per_image_follow_from_the_counts(tmp_path: Path, each: int, dt
 
 @pytest.mark.parametrize("each", [2, 5])
 @pytest.mark.parametrize("count", [4, 300])
-@pytest.mark.parametrize("named", ["no ids", "ids of images", "ids of captions"])
+@pytest.mark.parametrize("named", ["no ids", "ids of rows", "ids of images", "ids of captions"])
 def test_images_stored_once_per_caption_are_found(tmp_path: Path, each: int, count: int, named: str) -> None:
     images, rows = features_of(count), range(count * each)
-    ids = {"no ids": None, "ids of images": [f"i{i // each}" for i in rows], "ids of captions": [f"c{i}" for i in rows]}
+    ids = {
+        "no ids": None,
+        "ids of rows": [f"i{i // each}" for i in rows],
+        "ids of images": [f"i{i}" for i in range(count)],
+        "ids of captions": [f"c{i}" for i in rows],
+    }
     pairs = formats.read(write_folder(tmp_path, np.repeat(images, each, axis=0), len(rows), ids=ids[named]))
     assert pairs.images == count
     assert pairs.image_index.tolist() == [i // each for i in rows]
     assert np.array_equal(pairs.gather(np.arange(count)), images)
-    expected = {"no ids": "1", "ids of images": "i1", "ids of captions": f"c{each}"}
+    expected = {"no ids": "1", "ids of rows": "i1", "ids of images": "i1", "ids of captions": f"c{each}"}
     assert pairs.image_ids[1] == expected[named]
 
 

@@ -547,6 +547,20 @@ def test_the_commands_of_the_documentation_run(
         assert answer.code == 0, (words, answer.err)
 
 
+def test_the_data_may_be_a_table_with_other_names_of_columns(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    pairs = read(data)
+    rows = [f"{pairs.image_ids[image]},{text}" for image, text in zip(pairs.image_index, pairs.captions, strict=True)]
+    table = tmp_path / "mine.csv"
+    table.write_text("\n".join(["file,text,split", *(f"{row},train" for row in rows)]) + "\n")
+    (tmp_path / "ids.txt").write_text("\n".join(pairs.image_ids))
+    np.save(tmp_path / "features.npy", pairs.gather(np.arange(pairs.images)))
+    path = save(tmp_path, content("CRCL", parts(network("vse", len(vocabulary_of(data))))))
+    words = ("--vocab", data / "tiny_precomp_vocab.json", "--image-column", "file", "--caption-column", "text")
+    answer = crcl("import", path, "--data", table, "-o", tmp_path / "run", *words)
+    assert answer.code == 0, answer.err
+    assert crcl("audit", tmp_path / "run", "-o", tmp_path / "audit.csv").code == 0
+
+
 def test_from_the_file_to_a_run_trained_further(crcl: Crcl, data: Path, tmp_path: Path) -> None:
     path = save(tmp_path, content("CRCL", parts(network("vse", len(vocabulary_of(data))))))
     run, new = tmp_path / "run", tmp_path / "new"

@@ -262,6 +262,17 @@ def test_a_run_is_gone_on_with_or_replaced_but_not_both(tmp_path: Path) -> None:
         recipe.train(config, tmp_path / "run", resume=True, overwrite=True)
 
 
+def test_a_run_may_be_gone_on_with_in_less_memory(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    settings = ["matcher.name=sgr", "matcher.similarity=6", "train.pieces=[1]", "ledger.freeze_epochs=0"]
+    config = small_config(data, *settings)
+    recipe.train(config, tmp_path / "whole")
+    with pytest.raises(Stop):
+        recipe.train(config, tmp_path / "run", listeners=[StopAfter(2)])
+    run = recipe.train(small_config(data, *settings, "train.memory=0.01"), tmp_path / "run", resume=True)
+    assert run.metrics() == Run.open(tmp_path / "whole").metrics()
+
+
 def test_one_pair_is_not_enough_to_learn_from(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data", train=1, captions=1)
     with pytest.raises(InputError, match="1 training pair"):
@@ -301,9 +312,10 @@ def test_audit_names_rows_as_the_table_counts_them(tmp_path: Path) -> None:
     assert all(captions[row["row"]] == row["caption"] for row in table)
 
 
-def test_a_matcher_of_a_fixed_number_of_regions_refuses_images_with_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["saf", "sgr", "scan"])
+def test_a_local_matcher_refuses_images_with_another_number_of_regions(tmp_path: Path, name: str) -> None:
     data = write_folder(tmp_path / "data")
-    run = recipe.train(small_config(data, "matcher.name=sgr", "matcher.similarity=6"), tmp_path / "run")
+    run = recipe.train(small_config(data, f"matcher.name={name}", "matcher.similarity=6"), tmp_path / "run")
     other = write_folder(tmp_path / "other")
     np.save(other / "test_ims.npy", np.load(other / "test_ims.npy")[:, :3])
     with pytest.raises(InputError, match=r"3 regions per image, but .* was trained on 4"):

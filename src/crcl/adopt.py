@@ -13,6 +13,7 @@ from crcl.config import METHOD_NAMES, Config, load, to_dict
 from crcl.data import noise
 from crcl.data.formats import read, splits
 from crcl.data.pairs import Pairs
+from crcl.data.tables import USUAL, Columns
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError
 from crcl.inputs import require_pixels
@@ -40,13 +41,14 @@ def adopt(
     method: str | None = None,
     features: str | Path | None = None,
     ids: str | Path | None = None,
+    columns: Columns = USUAL,
     overwrite: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> Run:
     """Make a run folder of a published checkpoint; `data` is what it was trained on, `noise_file` its mismatches."""
     refuse_existing(path, overwrite=overwrite)
     found = published.read(checkpoint)
-    clean = read(data, "train", features=features, ids=ids)
+    clean = read(data, "train", features=features, ids=ids, columns=columns)
     _check_shapes(found, clean, checkpoint)
     words = Path(vocab) if vocab is not None else find_vocabulary(Path(data))
     vocabulary = Vocabulary.load(words)
@@ -57,7 +59,7 @@ def adopt(
     layout = found.layout
     if layout == "SGRAF or RCL":
         layout = "RCL" if masked else "SGRAF"
-    places = {"data.path": data, "data.features": features, "data.ids": ids, "data.vocab": words.absolute()}
+    places = _places(data, features, ids, columns) | {"data.vocab": words.absolute()}
     config = _config(found, layout, method, places | {"noise.file": noise_file})
     if vocab is None:
         say(f"the words are those of {words}")
@@ -77,6 +79,18 @@ def adopt(
         imported=_describe(Path(checkpoint), found, layout),
         overwrite=overwrite,
     )
+
+
+def _places(
+    data: str | Path, features: str | Path | None, ids: str | Path | None, columns: Columns
+) -> dict[str, str | Path | None]:
+    return {
+        "data.path": data,
+        "data.features": features,
+        "data.ids": ids,
+        "data.image_column": columns.image,
+        "data.caption_column": columns.caption,
+    }
 
 
 def _sizes(pairs: Pairs, *, words: int, networks: int) -> dict[str, int]:
@@ -106,17 +120,18 @@ def adopt_model(
     method: str | None = None,
     features: str | Path | None = None,
     ids: str | Path | None = None,
+    columns: Columns = USUAL,
     overwrite: bool = False,
 ) -> Run:
     """Make a run folder of a saved CLIP or SigLIP model as it is; `data` are any pairs whose pixels are there."""
     refuse_existing(path, overwrite=overwrite)
-    places = {"data.path": data, "data.features": features, "data.ids": ids}
+    places = _places(data, features, ids, columns)
     base = {"method": method or "crcl", "matcher.name": "clip", "matcher.model": name}
     config = load(base=base | {key: str(value) for key, value in places.items() if value is not None})
     found = load_model(name)
-    there = splits(data)
+    there = splits(data, columns)
     split = there[0] if there and "train" not in there else "train"
-    pairs = read(data, split, features=features, ids=ids)
+    pairs = read(data, split, features=features, ids=ids, columns=columns)
     require_pixels(config, pairs, found)
     return Run.create(
         path,

@@ -1,6 +1,5 @@
 """Audit of a run's training pairs: which are suspect."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from crcl.data.files import replacing
 from crcl.data.pairs import Pairs
 from crcl.decoys import Estimate
 from crcl.errors import InputError
@@ -144,17 +144,12 @@ def write(audit: Audit, path: str | Path) -> None:
     """Write the table as CSV or Parquet, by the file's ending; whole or not at all."""
     path = Path(path)
     _check_ending(path)
-    temporary = path.with_name(f".{path.name}.tmp")
+    write_table = pa.csv.write_csv if path.suffix == ".csv" else pa.parquet.write_table
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".csv":
-            pa.csv.write_csv(audit.table(), temporary)
-        else:
-            pa.parquet.write_table(audit.table(), temporary)
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            write_table(audit.table(), temporary)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 

@@ -26,7 +26,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from crcl.data.batches import Standardize
+from crcl.data.files import replacing
 from crcl.data.subwords import Subwords, Words
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
@@ -396,21 +397,15 @@ RESUME = "what was saved before is still there: make room and go on with --resum
 
 def write_bytes(path: Path, data: bytes | memoryview, *, advice: str = RESUME) -> None:
     """Write under a temporary name, flush to disk, rename: the old content or the new, never half."""
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise _could_not_save(path, error, advice) from error
 
 

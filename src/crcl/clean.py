@@ -7,10 +7,9 @@ Parquet    the same schema, row group by row group; a belief is one more column
 
 import csv
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,6 +20,7 @@ import pyarrow.parquet
 
 from crcl.audit import THRESHOLD
 from crcl.data import tables
+from crcl.data.files import replacing
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 
@@ -126,19 +126,12 @@ def clean(
 
 def _written(path: Path, write: Callable[[Path], int]) -> int:
     """What `write` says of the file that it writes, which gets its name when it is whole."""
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        told = write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            return write(temporary)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-    return told
 
 
 def _write_csv(verdict: _Verdict, output: Path) -> int:

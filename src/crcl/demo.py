@@ -53,6 +53,7 @@ def demo(
     listen: Callable[[str, Config], Listener] | None = None,
 ) -> list[Outcome]:
     """Draw, mismatch, train twice, compare; everything is left in the folder, and what is there already is kept."""
+    load(preset="demo", settings=settings)  # wrong settings are refused before anything is drawn
     folder = Path(folder)
     data = folder / "data"
     if not data.exists():
@@ -93,7 +94,13 @@ def _outcome(
     settings: tuple[str, ...],
     listen: Callable[[str, Config], Listener] | None,
 ) -> Outcome:
-    base = {"method": method, "data.path": str(data), "noise.rate": RATE, "noise.seed": seed, "train.seed": seed}
+    base = {
+        "method": method,
+        "data.path": str(data.absolute()),
+        "noise.rate": RATE,
+        "noise.seed": seed,
+        "train.seed": seed,
+    }
     config = load(preset="demo", base=base, settings=settings)
     listeners = [listen(name, config)] if listen is not None else []
     run = train(config, folder / method, resume=True, listeners=listeners)

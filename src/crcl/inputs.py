@@ -246,7 +246,7 @@ def check_features(run: Run, pairs: Pairs) -> None:
         _check_texts(run, pairs)
     regions = pairs.features.shape[1]
     name = run.config["matcher"]["name"]
-    fixed = name in FIXED_REGIONS or is_pretrained(MATCHERS.get(name))
+    fixed = name in (*FIXED_REGIONS, "scan") or is_pretrained(MATCHERS.get(name))
     if fixed and regions != run.sizes["regions"]:
         raise InputError(
             f"{pairs.source}: {regions} regions per image, but {run.path} was trained on {run.sizes['regions']}, and "

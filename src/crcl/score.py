@@ -6,7 +6,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from crcl import metrics
 from crcl.data.batches import Standardize
-from crcl.data.files import open_array
+from crcl.data.files import open_array, replacing
 from crcl.data.pairs import Pairs
 from crcl.data.subwords import Words
 from crcl.data.texts import Texts, TextVectors
@@ -271,25 +271,19 @@ def mean_similarities(
 def similarity_file(path: str | Path, pairs: Pairs) -> Iterator[np.ndarray]:
     """A matrix (images, captions) to fill, memory-mapped from a `.npy` file that gets its name when all is done."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("w+b") as file:
+        with replacing(path) as temporary, temporary.open("w+b") as file:
             shape = (pairs.images, len(pairs))
             header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
             np.lib.format.write_array_header_1_0(file, header | {"shape": shape})
             sims = _mapped(file, shape)
             yield sims
             sims.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
         raise TrainingError(
             f"could not write {path}: {error.strerror or error}; {4 * pairs.images * len(pairs):,} bytes are needed, "
             "twice as many for several runs. Make room or name a file on another disk"
         ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 def check_similarity_file(path: Path, *, overwrite: bool) -> None:

@@ -10,7 +10,7 @@ from crcl import assembly, config, inputs, recipe
 from crcl import export as exporting
 from crcl.checkpoint import Run
 from crcl.cli.console import note, out, terminal
-from crcl.cli.options import CaptionColumn, Data, Features, Ids, ImageColumn, Settings, TextFeatures, text
+from crcl.cli.options import CaptionColumn, Data, Features, Ids, ImageColumn, Settings, TextFeatures, columns_of, text
 from crcl.data.formats import splits
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
@@ -115,6 +115,8 @@ def import_(
     method: Annotated[str | None, typer.Option(help="How it was trained, where the file does not tell.")] = None,
     features: Features = None,
     ids: Ids = None,
+    image_column: ImageColumn = None,
+    caption_column: CaptionColumn = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
 ) -> None:
     """Make a run folder of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC; CLIP, SigLIP.
@@ -123,7 +125,9 @@ def import_(
 
     Nothing in the file is executed: what is not weights, arrays or plain values is refused.
     """
+    columns = columns_of(image_column, caption_column)
     places: dict[str, Any] = {"features": features and features.absolute(), "ids": ids and ids.absolute()}
+    places["columns"] = columns
     if adopting.is_model(checkpoint):
         if vocab is not None or noise_file is not None:
             raise InputError(f"{checkpoint}: a model brings its own tokens and no mismatches; leave them out")
@@ -141,7 +145,7 @@ def import_(
             **places,
         )
     out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)
-    split = "" if "test" in splits(data) else " --split dev"
+    split = "" if "test" in splits(data, columns) else " --split dev"
     out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
     if fitting := assembly.methods_of(made.networks):
         out.print(f"  crcl train {data} -o NEW --start {run} --method {fitting[0]}", soft_wrap=True)
@@ -150,8 +154,13 @@ def import_(
 def export(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     output: Annotated[
-        Path, typer.Option("-o", "--out", help="File to write (.safetensors); a folder with --onnx, and for clip.")
-    ],
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="File to write (.safetensors), or a folder with --onnx and for clip; beside the run if not given.",
+        ),
+    ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Graphs that run without torch, of vse and bow.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
 ) -> None:
@@ -161,7 +170,10 @@ def export(
 
     ONNX graphs are compared with torch on random inputs before they are kept.
     """
-    if not onnx and Run.open(run).model() is not None:
+    model = Run.open(run).model() is not None
+    if output is None:
+        output = run.with_name(f"{run.absolute().name}{'-onnx' if onnx else '-model' if model else '.safetensors'}")
+    if model and not onnx:
         exporting.save_model(run, output, overwrite=overwrite)
         out.print(f"written to {output}, which transformers reads; the images' preprocessor_config.json is the old one")
         return

@@ -1,7 +1,11 @@
-"""Reading text and arrays from files, with errors that name the file, the place and what was expected."""
+"""Reading text and arrays from files, with errors that name the file, the place and what was expected; and replacing
+files whole.
+"""
 
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +35,20 @@ def require(path: Path, *, purpose: str = "") -> Path:
     near = did_you_mean(path.name, names)
     there = "" if near else f"; {path.parent} holds {', '.join(names[:SHOWN]) or 'nothing'}"
     raise InputError(f"{path}: not found{near}{wanted}{there}")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name to write to, which becomes `path` when all is on the disk: the old file or the new one, never half."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def read_bytes(path: Path) -> bytes:

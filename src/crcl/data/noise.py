@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crcl.data.files import SHOWN, open_array
+from crcl.data.files import SHOWN, open_array, replacing
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, did_you_mean
 
@@ -71,11 +71,9 @@ def read_index(path: str | Path) -> np.ndarray:
 def write_index(path: str | Path, index: np.ndarray) -> None:
     """Write the field's index file, 1-D int64."""
     checked, path = _checked(np.asarray(index), name="noise index"), Path(path)
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as stream:  # given a name, numpy would append .npy to it
+        with replacing(path) as temporary, temporary.open("wb") as stream:  # given a name, numpy would append .npy
             np.save(stream, checked, allow_pickle=False)
-        temporary.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
