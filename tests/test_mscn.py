@@ -284,10 +284,41 @@ def test_pairs_of_the_upper_beta_are_kept() -> None:
     assert kept[400:].mean() > 0.9
 
 
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-def test_similarities_that_do_not_differ_can_be_divided(value: float) -> None:
-    kept = keep(np.full(9, value), np.full(4, value), np.array([0.0, 0, 1, 1]))
-    assert kept.shape == (9,)
+def test_a_wide_lower_beta_does_not_win_the_best_pairs() -> None:
+    rng = np.random.default_rng(0)
+    values = np.sort(np.concatenate([rng.beta(2, 2, 400), rng.beta(40, 25, 600)]))
+    examples = np.concatenate([rng.beta(2, 2, 40), rng.beta(40, 25, 40)])
+    kept = keep(values, examples, np.repeat([0.0, 1.0], 40))
+    np.testing.assert_array_equal(kept, values > 0.512)
+    assert kept.sum() == 779  # the plain posterior loses the 99 best of these
+
+
+@pytest.mark.parametrize("value", [0.0, 0.0005, 0.5, 1.0])
+def test_similarities_that_do_not_differ_keep_all_pairs(value: float) -> None:
+    assert keep(np.full(9, value), np.full(4, value), np.array([0.0, 0, 1, 1])).tolist() == [True] * 9
+    assert keep(np.full(9, value), np.array([0.2, 0.3, 0.8, 0.9]), np.array([0.0, 0, 1, 1])).tolist() == [True] * 9
+
+
+@pytest.mark.parametrize(("pairs", "few"), [(90, 2), (350, 4)])
+def test_where_all_pairs_look_mismatched_the_most_similar_are_kept(pairs: int, few: int) -> None:
+    rng = np.random.default_rng(0)
+    values, mismatched = rng.beta(2, 30, pairs), rng.beta(2, 30, 40)
+    kept = keep(values, np.r_[mismatched, rng.normal(0.9, 0.01, 40)], np.repeat([0.0, 1.0], 40))
+    assert set(np.flatnonzero(kept)) == set(np.argsort(values)[-few:])
+
+
+def test_an_epoch_in_which_nobody_would_be_kept_still_trains_both_networks_but_not_on_held_out_pairs(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    parts = Parts(tiny, held_out=(1, 4))
+    method = parts.method()
+    list(parts.epoch(method, 0))
+    monkeypatch.setattr("crcl.methods.mscn.lower_posterior", lambda mixture, values: np.ones(len(values)))
+    phases = [log.phase for log in parts.epoch(method, 1)]
+    assert phases.count("train") == 2
+    assert method.kept.sum(1).tolist() == [2, 2]
+    assert not method.kept[:, [1, 4]].any()
 
 
 # Training

@@ -14,7 +14,8 @@ Where the published code differs from the paper's intent, which is followed here
   scale matters to: there the losses are summed, as published.
 
 The meta data's positives may come from the dev split, as published for Flickr30K; dev also chooses the best epoch. The
-meta-network's learning rate does not decay. The mixture's matched component is the one of the larger mean.
+meta-network's learning rate does not decay. The mixture's matched component is the one of the larger mean, and it is
+fitted to the pairs that are trained on.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy
 
 from crcl.data.batches import Batch, Batches
-from crcl.division import BetaMixture, beta_mixture, beta_moments
+from crcl.division import BetaMixture, beta_mixture, beta_moments, enough, lower_posterior
 from crcl.losses import soft_margin, triplet
 from crcl.matchers import Ensemble, Matcher
 from crcl.matchers.encoders import MetaNetwork
@@ -131,8 +132,9 @@ class MSCN:
                 batch, matched = meta_data[number]
                 found.append(learner.similarities(batch).diagonal().float().cpu().numpy())
                 labels.append(matched.numpy())
-        kept = keep(self.similarity[network], np.concatenate(found), np.concatenate(labels))
-        return kept & np.isin(np.arange(len(kept)), _trainable(batches))
+        kept, among = np.zeros_like(self.kept[network]), _trainable(batches)
+        kept[among] = keep(self.similarity[network, among], np.concatenate(found), np.concatenate(labels))
+        return kept
 
     def _train(self, network: int, among: np.ndarray, batches: Batches, clock: Clock, start: int) -> Iterator[StepLog]:
         learner, meta_data = self.learners[network], MetaData(batches, clock.total_epoch, network)
@@ -190,13 +192,18 @@ def sharpen(similarity: _Numbers) -> _Numbers:
 def keep(similarity: np.ndarray, of_meta_data: np.ndarray, matched: np.ndarray) -> np.ndarray:
     """Which pairs are more likely matched than not by a beta mixture of their similarities. (N,) bool
 
-    It starts from the betas of the meta data that do not match and that do.
+    It starts from the betas of the meta data that do not match and that do. Unlike the published code, which takes the
+    posterior as it is, the best pairs are not lost to a wide lower beta (`division.lower_posterior`, as BiCro's), and
+    a network is never left without a batch: where fewer than two pairs would be kept, the N // 100 + 1 most similar are
+    (`division.enough`). Similarities that do not differ say nothing: all are kept.
     """
     values, examples = (np.clip(x.astype(np.float64), _EDGE, 1 - _EDGE) for x in (similarity, of_meta_data))
+    if values.min() == values.max():
+        return np.ones(len(values), dtype=bool)
     alpha, beta = np.transpose([beta_moments(examples, weights) for weights in (1 - matched, matched)])
     start = BetaMixture(alpha, beta, np.array([0.5, 0.5]))
     mixture = beta_mixture(values, start=start, steps=10, tolerance=1e-2)
-    return mixture.posterior(values)[mixture.mean.argmax()] > 0.5
+    return enough(lower_posterior(mixture, values) < 0.5, similarity)
 
 
 def meta_losses(
