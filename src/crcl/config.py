@@ -316,6 +316,17 @@ class Config(Section):
         """Epochs of each piece that is trained: all of them for crcl, the last one otherwise."""
         return self.train.pieces if self.method == "crcl" else self.train.pieces[-1:]
 
+    def own_threshold(self) -> float | None:
+        """Below which belief the method itself takes a pair as mismatched; None where it takes none so.
+
+        Method gsc only weighs pairs by their beliefs; these are made as those of crcl are, and so is the threshold.
+        """
+        if self.method in ("crcl", "gsc"):
+            return self.ledger.threshold
+        if self.method in DIVIDING:
+            return self.division.threshold
+        return 0.5 if self.method in ("decl", "mscn") else None
+
 
 class Key(NamedTuple):
     """One key for a listing; `default` is as it would be written after `=`."""
