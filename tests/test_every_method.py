@@ -1,9 +1,13 @@
-"""What holds for every method alike: its run can be audited, at a threshold of its own."""
+"""What holds for every method alike: it goes on where it was lost, and its run can be audited; what plain losses reach.
+
+Methods that have a file of tests of their own are compared with hardest triplets there.
+"""
 
 from pathlib import Path
 
 import pyarrow.csv
 import pytest
+from peers import Reached, assert_ends_alike_when_lost, train_on_scenes
 from tiny import Answer, call, small_config, write_folder
 
 from crcl import config, recipe
@@ -43,3 +47,26 @@ def test_the_threshold_of_a_method_is_the_one_that_it_was_trained_with() -> None
     found = {name: config.load(settings=[f"method={name}", *settings]).own_threshold() for name in config.METHOD_NAMES}
     changed = {"crcl": 0.2, "gsc": 0.2, "ncr": 0.6, "bicro": 0.6, "l2rm": 0.6}
     assert found == dict.fromkeys(config.METHOD_NAMES) | OWN | changed
+
+
+@each_method
+def test_lost_on_the_way_a_training_ends_bit_identical(method: str, tmp_path: Path) -> None:
+    settings = [f"method={method}", "train.pieces=[2,2]"]
+    assert_ends_alike_when_lost(tmp_path, settings, after=3)
+
+
+SCENES = ["matcher.embedding=128", "train.lr=0.002", "train.pieces=[4,10]", "ledger.freeze_epochs=2"]
+
+
+@pytest.fixture(scope="module")
+def hardest(tmp_path_factory: pytest.TempPathFactory) -> Reached:
+    return train_on_scenes(tmp_path_factory.mktemp("hardest"), "triplet-hardest", *SCENES)
+
+
+@pytest.mark.parametrize("method", ["crcl", "complementary", "infonce"])
+def test_on_noisy_scenes_it_beats_plain_training_with_hardest_triplets(
+    method: str, hardest: Reached, tmp_path: Path
+) -> None:
+    reached = train_on_scenes(tmp_path, method, *SCENES)
+    assert reached.rsum > hardest.rsum + 25
+    assert reached.auroc > hardest.auroc + 0.01

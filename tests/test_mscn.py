@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peers import train_on_scenes
 from tiny import Stop, StopAfter, assert_same_runs, leaves, small_config, write_folder
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from crcl import audit, demo, inputs, recipe
-from crcl.checkpoint import Run
+from crcl import inputs, recipe
 from crcl.config import Config, load
 from crcl.data.batches import Batch, Batches, Trusted
 from crcl.data.pairs import Pairs
@@ -26,7 +26,6 @@ from crcl.matchers.encoders import MetaNetwork
 from crcl.matchers.recurrent import plain
 from crcl.methods.base import Clock, Learner, StepLog
 from crcl.methods.mscn import MSCN, MetaData, keep, meta_losses, meta_network, sharpen
-from crcl.score import evaluate
 
 Tiny = Callable[..., Pairs]
 Recorded = Callable[[str], dict[str, np.ndarray]]
@@ -524,20 +523,10 @@ def test_what_does_not_go_with_mscn_is_refused(setting: str, message: str) -> No
 
 @pytest.mark.slow
 def test_on_scenes_with_40_percent_mismatches_it_beats_plain_hardest_triplets(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    demo._draw_scenes(data, 200, 0, None)
-    small = ["matcher.embedding=64", "train.pieces=[10]", "mscn.warmup=4", "train.device=cpu"]
-    rsum, auroc = {}, {}
-    for method in ("triplet-hardest", "mscn"):
-        base = {"method": method, "data.path": str(data), "noise.rate": 0.4}
-        config = load(preset="demo", base=base, settings=small)
-        run = recipe.train(config, tmp_path / method)
-        _, _, scorer = recipe.open_scorer(run.path)
-        pairs = inputs.audited_pairs(run, config)
-        found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
-        assert found is not None
-        rsum[method], auroc[method] = evaluate([scorer], inputs.read_split(config, "test")).rsum, found.auroc
-    assert rsum["mscn"] > rsum["triplet-hardest"] + 20
-    assert auroc["mscn"] > auroc["triplet-hardest"]
-    scores = [record["dev"]["rsum"] for record in Run.open(tmp_path / "mscn").metrics()]
+    settings = ["matcher.embedding=64", "train.pieces=[10]", "mscn.warmup=4"]
+    plain = train_on_scenes(tmp_path, "triplet-hardest", *settings)
+    robust = train_on_scenes(tmp_path, "mscn", *settings)
+    assert robust.rsum > plain.rsum + 20
+    assert robust.auroc > plain.auroc
+    scores = [record["dev"]["rsum"] for record in robust.records]
     assert max(scores[4:]) > max(scores[:4]) + 20  # it is not the warm-up that did it
