@@ -526,7 +526,7 @@ def test_on_scenes_with_40_percent_mismatches_it_beats_plain_hardest_triplets(tm
     settings = ["matcher.embedding=64", "train.pieces=[10]", "mscn.warmup=4"]
     plain = train_on_scenes(tmp_path, "triplet-hardest", *settings)
     robust = train_on_scenes(tmp_path, "mscn", *settings)
-    assert robust.rsum > plain.rsum + 20
+    assert robust.rsum > plain.rsum + 15
     assert robust.auroc > plain.auroc
     scores = [record["dev"]["rsum"] for record in robust.records]
     assert max(scores[4:]) > max(scores[:4]) + 20  # it is not the warm-up that did it
