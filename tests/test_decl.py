@@ -223,7 +223,7 @@ def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_been_left(tiny: Callable[
 def test_a_state_of_other_pairs_is_refused(tiny: Callable[..., Pairs]) -> None:
     method = watched(tiny())[0]
     other = watched(tiny(images=7))[0]
-    with pytest.raises(ValueError, match="beliefs are of 14 pairs, the data of 12"):
+    with pytest.raises(ValueError, match="is of 14 pairs, the data of 12"):
         method.load_state_dict(other.state_dict())
 
 

@@ -393,6 +393,13 @@ def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_been_left(parts: Parts) -
         begun = whole
 
 
+def test_a_state_of_other_pairs_is_refused(parts: Parts) -> None:
+    state = parts.method().state_dict()
+    other = MSCN((Learner(parts.make), Learner(parts.make)), 12)
+    with pytest.raises(ValueError, match="is of 14 pairs, the data of 12"):
+        other.load_state_dict(state)
+
+
 # From a config
 
 

@@ -20,6 +20,7 @@ fitted to the pairs that are trained on.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -35,6 +36,7 @@ from crcl.matchers import Ensemble, Matcher
 from crcl.matchers.encoders import MetaNetwork
 from crcl.matchers.recurrent import plain
 from crcl.methods.base import Clock, Descent, Learner, StepLog
+from crcl.methods.passes import Done, learn, of_pairs
 from crcl.score import scoring
 
 _META_DATA = 0x3E7A  # sets the random numbers of the meta data apart from others of the same seed
@@ -88,31 +90,27 @@ class MSCN:
         ]
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
+        done = Done(clock.step)
         if clock.epoch < self.warmup:
-            yield from self._warm_up(batches, clock)
+            yield from self._warm_up(batches, clock, done)
             return
         if clock.epoch == self.warmup and clock.step == 0:
             self._renew_descents()
-        done = clock.step  # steps of this epoch that are behind us, without those of the parts before
         for judge, pupil in ((0, 1), (1, 0)):
-            yield from self._judge(judge, batches, clock, done)
-            done = max(done - len(batches), 0)
-            if done == 0:
+            yield from self._judge(judge, batches, clock, done.of(len(batches)))
+            if done.steps == 0:
                 self.kept[judge] = self._divide(judge, batches, clock)
             among = np.flatnonzero(self.kept[judge])
-            yield from self._train(pupil, among, batches, clock, done)
-            done = max(done - batches.count(len(among)), 0)
+            yield from self._train(pupil, among, batches, clock, done.of(batches.count(len(among))))
 
-    def _warm_up(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
+    def _warm_up(self, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
         """All pairs, all weights, the mean over the negatives."""
         among = _trainable(batches)
-        done = clock.step
+        loss = partial(triplet, margin=self.margin, negatives="mean")
         for learner, stream in zip(self.learners, _TRAINING, strict=True):
             learner.module.train()
-            for batch in batches.epoch(clock.total_epoch, start=done, among=among, stream=stream):
-                losses = triplet(learner.similarities(batch), self.margin, negatives="mean")
-                yield StepLog(len(batch), learner.descent.step(losses, batch, clock.learning_rate))
-            done = max(done - batches.count(len(among)), 0)
+            start = done.of(batches.count(len(among)))
+            yield from learn(learner, loss, batches, clock, start=start, stream=stream, among=among)
 
     def _judge(self, network: int, batches: Batches, clock: Clock, start: int) -> Iterator[StepLog]:
         """The network's similarity of each pair."""
@@ -173,15 +171,11 @@ class MSCN:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["similarity"].shape != self.similarity.shape:
-            raise ValueError(
-                f"the saved state has {state['similarity'].shape[1]} pairs, not {self.similarity.shape[1]}"
-            )
+        self.similarity = of_pairs(state["similarity"], self.similarity)
+        self.kept = of_pairs(state["kept"], self.kept)
         for learner, descent, saved in zip(self.learners, self.meta_descents, state["networks"], strict=True):
             learner.load_state_dict(saved)
             descent.load_state_dict(saved["meta_descent"])
-        self.similarity = state["similarity"].numpy().copy()
-        self.kept = state["kept"].numpy().copy()
 
 
 def sharpen(similarity: _Numbers) -> _Numbers:
