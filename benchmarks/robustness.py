@@ -7,10 +7,12 @@
 DATA is a precomp folder (measured: Flickr8k). Every method gets the same mismatches at the same seed, the same matcher
 and the same schedule (methods other than CRCL: its last piece), but for what --for says of a method; the report names
 all settings. Runs are kept in --runs and resumed; a finished one is not trained again. `--jobs 2` trains two at a time.
+A training that fails leaves a gap in the report, which names it, and the exit code is 1.
 """
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,9 +28,9 @@ from sklearn.metrics import roc_auc_score
 
 from crcl import assembly, config, inputs, metrics, plots, recipe
 from crcl.checkpoint import Run
-from crcl.comparison import spread
+from crcl.comparison import NOTHING, spread
 from crcl.data.pairs import Pairs
-from crcl.errors import InputError
+from crcl.errors import InputError, TrainingError
 from crcl.metrics import detection
 from crcl.progress import Terminal
 from crcl.score import mean_similarities
@@ -47,6 +49,8 @@ def main() -> None:
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(report + "\n", encoding="utf-8")
+    if any("failed" in row for row in results):
+        sys.exit(1)
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -123,16 +127,23 @@ def own_settings(own: list[list[str]], method: str) -> list[str]:
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Train one run, or go on with it, and measure it on the test split."""
+    """Train one run, or go on with it, and measure it on the test split; what failed says why instead."""
     chosen = configure(job)
     folder = job["runs"] / f"{job['matcher']}-{job['rate']:g}-{job['method']}-{job['seed']}"
     result = folder / "result.json"
+    about = {"method": job["method"], "rate": job["rate"], "seed": job["seed"]}
+    values: dict[str, Any] = {}
     if result.is_file():
         recipe.refuse_changes(Run.open(folder), chosen)
-    else:
-        run = recipe.train(chosen, folder, resume=True, listeners=[terminal(chosen)])
-        result.write_text(json.dumps(score(run, chosen, job["crowd"])), encoding="utf-8")
-    return {"method": job["method"], "rate": job["rate"], "seed": job["seed"], **json.loads(result.read_text("utf-8"))}
+        values = json.loads(result.read_text("utf-8"))
+    if not values or (job["crowd"] is not None and "people" not in values):
+        try:
+            run = recipe.train(chosen, folder, resume=True, listeners=[terminal(chosen)])
+        except TrainingError as error:
+            return {**about, "failed": str(error)}
+        values = score(run, chosen, job["crowd"])
+        result.write_text(json.dumps(values), encoding="utf-8")
+    return {**about, **values}
 
 
 def terminal(chosen: config.Config) -> Terminal:
@@ -191,12 +202,16 @@ def render(results: list[dict[str, Any]], options: argparse.Namespace) -> str:
     columns = (
         "rSum | i2t R@1/5/10 | t2i R@1/5/10 | beliefs AUROC | beliefs AP | similarity AUROC | people AUROC | seconds"
     )
+    finished = [row for row in results if "failed" not in row]
     for rate in options.rates:
         lines += [f"### {rate:.0%} of the captions", "", f"| method | {columns} |", "|---|" + "---|" * 8]
         for method in options.methods:
-            rows = [row for row in results if row["rate"] == rate and row["method"] == method]
+            rows = [row for row in finished if row["rate"] == rate and row["method"] == method]
             lines.append(f"| {method} | " + " | ".join(cells(rows)) + " |")
         lines.append("")
+    for row in results:
+        if "failed" in row:
+            lines.append(f"Failed: {row['method']} at {row['rate']:.0%}, seed {row['seed']}: {row['failed'][:200]}")
     return "\n".join(lines).rstrip()
 
 
@@ -215,10 +230,13 @@ def draw(results: list[dict[str, Any]], options: argparse.Namespace) -> Figure:
     rates = sorted(set(options.rates))
     found = np.array(
         [
-            [[row["rsum"] for row in results if (row["method"], row["rate"]) == (method, rate)] for rate in rates]
+            [
+                [row.get("rsum", np.nan) for row in results if (row["method"], row["rate"]) == (method, rate)]
+                for rate in rates
+            ]
             for method in options.methods
         ]
-    )  # (methods, rates, seeds)
+    )  # (methods, rates, seeds), NaN where a training failed
     return plots.robustness(
         rates,
         options.methods,
@@ -229,6 +247,8 @@ def draw(results: list[dict[str, Any]], options: argparse.Namespace) -> Figure:
 
 
 def cells(rows: list[dict[str, Any]]) -> list[str]:
+    if not rows:
+        return [NOTHING] * 8
     recalls = [
         "/".join(f"{np.mean([row[direction][k] for row in rows]):.1f}" for k in ("r1", "r5", "r10"))
         for direction in ("i2t", "t2i")

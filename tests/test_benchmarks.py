@@ -8,6 +8,7 @@ from tiny import SMALL, write_folder
 
 from crcl import assembly, plots, recipe
 from crcl.checkpoint import Run
+from crcl.errors import TrainingError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import cost
@@ -44,6 +45,57 @@ def test_robustness_measures_every_method_at_every_rate_with_its_own_settings(tm
     plots.save(figure, tmp_path / "figure.png")
     again = [robustness.measure(job) for job in robustness.plan(options)]  # read, not trained
     assert again == results
+
+
+def test_robustness_goes_on_after_a_training_that_fails(tmp_path, monkeypatch, capsys):
+    data, out, train = write_folder(tmp_path / "data"), tmp_path / "report.md", recipe.train
+
+    def failing(chosen, *rest, **options):
+        if chosen.method == "infonce":
+            raise TrainingError("the loss became NaN")
+        return train(chosen, *rest, **options)
+
+    class Here:
+        """A pool that works in this process."""
+
+        def __init__(self, *rest, **options):
+            self.map = map
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+    monkeypatch.setattr(recipe, "train", failing)
+    monkeypatch.setattr(robustness, "ProcessPoolExecutor", Here)
+    figure = ["--figure", str(tmp_path / "figure.png")]
+    asked = words(data, tmp_path / "runs", "--methods", "infonce", "triplet", "--out", str(out), *figure)
+    monkeypatch.setattr(sys, "argv", ["robustness.py", *asked])
+    with pytest.raises(SystemExit) as ended:
+        robustness.main()
+    assert ended.value.code == 1
+    report = out.read_text("utf-8")
+    assert "| infonce | – | – | – | – | – | – | – | – |" in report
+    assert "Failed: infonce at 40%, seed 0: the loss became NaN" in report
+    assert "| triplet | –" not in report
+
+
+def test_robustness_asks_people_of_runs_that_were_measured_without_them(tmp_path):
+    data, runs = write_folder(tmp_path / "data"), tmp_path / "runs"
+    crowd = tmp_path / "crowd.txt"
+    names = [f"test{row}.jpg" for row in range(8)]
+    lines = [f"{one}\t{other}#0\t{(row + 1) % 2}" for row, one in enumerate(names) for other in names if one != other]
+    crowd.write_text("\n".join(lines), "utf-8")
+    alone, asked = (
+        robustness.parse(words(data, runs, "--methods", "infonce", *more)) for more in ([], ["--crowd", str(crowd)])
+    )
+    (before,) = map(robustness.measure, robustness.plan(alone))
+    (after,) = map(robustness.measure, robustness.plan(asked))
+    assert "people" not in before
+    assert 0 <= after["people"] <= 1
+    assert (after["rsum"], after["seconds"]) == (before["rsum"], before["seconds"])
+    assert [robustness.measure(job) for job in robustness.plan(alone)] == [after]
 
 
 def test_cost_goes_through_the_epochs_of_every_method(tmp_path):

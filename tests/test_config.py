@@ -219,6 +219,7 @@ def test_a_noise_file_excludes_a_noise_rate() -> None:
             ["method=decl", "decl.least_negatives=200"],
             "decl.least_negatives: 200 is more than decl.most_negatives",
         ),
+        (["method=triplet-hardest", "loss.first_epochs=32"], "loss.first_epochs: 32 epochs take all negatives, and"),
         (["method=complementary", "loss.kind=gce", "loss.q=0"], "loss.q: must be greater than 0 for loss.kind=gce"),
     ],
 )

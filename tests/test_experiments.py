@@ -15,6 +15,7 @@ from crcl.reproduce import jobs_of
 
 NEWER = {"gsc", "l2rm"}
 """Methods that the paper does not compare with."""
+HARDEST = "triplet-hardest"
 TRAINED = [name for name in experiments.NAMES if name not in ("table3", "supp-fig-c")]
 RSUMS = {
     # rSum on Flickr30K and MS-COCO 1K at 20, 40, 60 and 80 %, copied by hand from the paper's tables
@@ -156,6 +157,12 @@ def test_compared_methods_are_trained_as_the_page_of_methods_says(planner):
         assert set(changed) <= {"data.path", "noise.level"}, (method, changed)
         compared += 1
     assert compared == 7
+
+
+def test_only_vse_takes_all_negatives_in_its_first_epoch(planner):
+    jobs = jobs_of(planner, [experiments.experiment(name) for name in TRAINED])
+    found = {(job.config.matcher.name, job.config.loss.first_epochs) for job in jobs if job.config.method == HARDEST}
+    assert found == {("scan", 0), ("saf", 0), ("sgr", 0), ("vse", 1)}
 
 
 def test_decl_warms_up_shorter_from_60_percent_on(planner):

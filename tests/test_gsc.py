@@ -19,7 +19,7 @@ from crcl.errors import InputError
 from crcl.matchers import SAF, SCAN, SGR, VSE, Encoded
 from crcl.matchers.base import Matcher, within
 from crcl.methods.gsc import GSC, structural, structures
-from crcl.methods.twins import division_seed
+from crcl.methods.passes import division_seed
 
 Tiny = Callable[..., Pairs]
 SCALE, TAU = 0.3, 0.1

@@ -112,7 +112,7 @@ def test_no_config_travels_below_the_recipe() -> None:
     assert users & reachable("recipe") == {"assembly", "inputs"}
 
 
-SHARED = {"methods.base", "methods.twins"}
+SHARED = {"methods.base", "methods.passes", "methods.twins"}
 """What methods are made of."""
 
 

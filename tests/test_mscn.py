@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peers import train_on_scenes
 from tiny import Stop, StopAfter, assert_same_runs, leaves, small_config, write_folder
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from crcl import audit, demo, inputs, recipe
-from crcl.checkpoint import Run
+from crcl import inputs, recipe
 from crcl.config import Config, load
 from crcl.data.batches import Batch, Batches, Trusted
 from crcl.data.pairs import Pairs
@@ -26,7 +26,6 @@ from crcl.matchers.encoders import MetaNetwork
 from crcl.matchers.recurrent import plain
 from crcl.methods.base import Clock, Learner, StepLog
 from crcl.methods.mscn import MSCN, MetaData, keep, meta_losses, meta_network, sharpen
-from crcl.score import evaluate
 
 Tiny = Callable[..., Pairs]
 Recorded = Callable[[str], dict[str, np.ndarray]]
@@ -284,10 +283,41 @@ def test_pairs_of_the_upper_beta_are_kept() -> None:
     assert kept[400:].mean() > 0.9
 
 
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-def test_similarities_that_do_not_differ_can_be_divided(value: float) -> None:
-    kept = keep(np.full(9, value), np.full(4, value), np.array([0.0, 0, 1, 1]))
-    assert kept.shape == (9,)
+def test_a_wide_lower_beta_does_not_win_the_best_pairs() -> None:
+    rng = np.random.default_rng(0)
+    values = np.sort(np.concatenate([rng.beta(2, 2, 400), rng.beta(40, 25, 600)]))
+    examples = np.concatenate([rng.beta(2, 2, 40), rng.beta(40, 25, 40)])
+    kept = keep(values, examples, np.repeat([0.0, 1.0], 40))
+    np.testing.assert_array_equal(kept, values > 0.512)
+    assert kept.sum() == 779  # the plain posterior loses the 99 best of these
+
+
+@pytest.mark.parametrize("value", [0.0, 0.0005, 0.5, 1.0])
+def test_similarities_that_do_not_differ_keep_all_pairs(value: float) -> None:
+    assert keep(np.full(9, value), np.full(4, value), np.array([0.0, 0, 1, 1])).tolist() == [True] * 9
+    assert keep(np.full(9, value), np.array([0.2, 0.3, 0.8, 0.9]), np.array([0.0, 0, 1, 1])).tolist() == [True] * 9
+
+
+@pytest.mark.parametrize(("pairs", "few"), [(90, 2), (350, 4)])
+def test_where_all_pairs_look_mismatched_the_most_similar_are_kept(pairs: int, few: int) -> None:
+    rng = np.random.default_rng(0)
+    values, mismatched = rng.beta(2, 30, pairs), rng.beta(2, 30, 40)
+    kept = keep(values, np.r_[mismatched, rng.normal(0.9, 0.01, 40)], np.repeat([0.0, 1.0], 40))
+    assert set(np.flatnonzero(kept)) == set(np.argsort(values)[-few:])
+
+
+def test_an_epoch_in_which_nobody_would_be_kept_still_trains_both_networks_but_not_on_held_out_pairs(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    parts = Parts(tiny, held_out=(1, 4))
+    method = parts.method()
+    list(parts.epoch(method, 0))
+    monkeypatch.setattr("crcl.methods.mscn.lower_posterior", lambda mixture, values: np.ones(len(values)))
+    phases = [log.phase for log in parts.epoch(method, 1)]
+    assert phases.count("train") == 2
+    assert method.kept.sum(1).tolist() == [2, 2]
+    assert not method.kept[:, [1, 4]].any()
 
 
 # Training
@@ -361,6 +391,13 @@ def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_been_left(parts: Parts) -
             list(parts.epoch(resumed, epoch, start=step))
             assert dict(leaves(resumed.state_dict())) == dict(leaves(whole.state_dict())), (epoch, step)
         begun = whole
+
+
+def test_a_state_of_other_pairs_is_refused(parts: Parts) -> None:
+    state = parts.method().state_dict()
+    other = MSCN((Learner(parts.make), Learner(parts.make)), 12)
+    with pytest.raises(ValueError, match="is of 14 pairs, the data of 12"):
+        other.load_state_dict(state)
 
 
 # From a config
@@ -493,20 +530,10 @@ def test_what_does_not_go_with_mscn_is_refused(setting: str, message: str) -> No
 
 @pytest.mark.slow
 def test_on_scenes_with_40_percent_mismatches_it_beats_plain_hardest_triplets(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    demo._draw_scenes(data, 200, 0, None)
-    small = ["matcher.embedding=64", "train.pieces=[10]", "mscn.warmup=4", "train.device=cpu"]
-    rsum, auroc = {}, {}
-    for method in ("triplet-hardest", "mscn"):
-        base = {"method": method, "data.path": str(data), "noise.rate": 0.4}
-        config = load(preset="demo", base=base, settings=small)
-        run = recipe.train(config, tmp_path / method)
-        _, _, scorer = recipe.open_scorer(run.path)
-        pairs = inputs.audited_pairs(run, config)
-        found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
-        assert found is not None
-        rsum[method], auroc[method] = evaluate([scorer], inputs.read_split(config, "test")).rsum, found.auroc
-    assert rsum["mscn"] > rsum["triplet-hardest"] + 20
-    assert auroc["mscn"] > auroc["triplet-hardest"]
-    scores = [record["dev"]["rsum"] for record in Run.open(tmp_path / "mscn").metrics()]
+    settings = ["matcher.embedding=64", "train.pieces=[10]", "mscn.warmup=4"]
+    plain = train_on_scenes(tmp_path, "triplet-hardest", *settings)
+    robust = train_on_scenes(tmp_path, "mscn", *settings)
+    assert robust.rsum > plain.rsum + 15
+    assert robust.auroc > plain.auroc
+    scores = [record["dev"]["rsum"] for record in robust.records]
     assert max(scores[4:]) > max(scores[:4]) + 20  # it is not the warm-up that did it

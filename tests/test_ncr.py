@@ -16,7 +16,7 @@ from crcl.division import divide, gaussian_posterior
 from crcl.matchers import Ensemble
 from crcl.methods.base import Learner
 from crcl.methods.ncr import NCR
-from crcl.methods.twins import division_seed
+from crcl.methods.passes import division_seed
 
 Tiny = Callable[..., Pairs]
 EPOCHS, WARMUP = 6, 2

@@ -91,11 +91,18 @@ def test_the_terms_and_the_fixed_q_of_the_papers_ablation_can_be_asked_for(data:
         assert method.terms == terms
 
 
-def test_hardest_triplets_begin_with_the_sum_over_all_negatives_for_one_epoch(data: Path) -> None:
-    chosen = small_config(data, "loss.margin=0.3", method="triplet-hardest")
+def hardest(data: Path, *settings: str) -> Objective:
+    chosen = small_config(data, "loss.margin=0.3", *settings, method="triplet-hardest")
     method = assembly.METHODS["triplet-hardest"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
     assert isinstance(method, Objective)
+    return method
+
+
+def test_hardest_triplets_begin_with_the_sum_over_all_negatives_for_as_many_epochs_as_asked(data: Path) -> None:
+    method = hardest(data)
     assert method.first_epochs == 1
+    assert hardest(data, "loss.first_epochs=0").first_epochs == 0
+    assert hardest(data, "loss.first_epochs=2", "train.pieces=[3]").first_epochs == 2
     sims = torch.tensor([[0.5, 0.6, 0.1], [0.2, 0.5, 0.4], [0.3, 0.3, 0.3]])
     over = (0.3 + sims - sims.diagonal()[:, None]).clamp(min=0).fill_diagonal_(0)
     under = (0.3 + sims - sims.diagonal()[None, :]).clamp(min=0).fill_diagonal_(0)

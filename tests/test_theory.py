@@ -110,8 +110,9 @@ def test_bound_by_hand() -> None:
 
 @pytest.mark.parametrize("noise", [-0.1, 0.75, 0.9, math.nan])
 def test_noise_beyond_what_can_be_tolerated_is_refused(noise: float) -> None:
-    with pytest.raises(ValueError, match=r"noise rate in \[0, 0.7500\) for n = 4"):
-        theory.lower_bound(0.5, noise, 4)
+    for bound in (theory.lower_bound, theory.noisy_upper_bound):
+        with pytest.raises(ValueError, match=r"noise rate in \[0, 0.7500\) for n = 4"):
+            bound(0.5, noise, 4)
 
 
 def test_losses_of_all_choices_of_the_positive_add_up_as_the_page_says() -> None:

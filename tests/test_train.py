@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,25 @@ def test_metrics_are_written_line_by_line_and_returned_whole_after_a_resume(tmp_
     assert run.metrics() == records
     assert "seconds" not in (run.path / "metrics.jsonl").read_text()
     assert (run.path / "timing.jsonl").read_text().count("seconds") == 3
+
+
+def test_seconds_of_an_epoch_count_what_was_done_before_it_was_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    class Slow(Counting):
+        def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
+            for log in super().train_epoch(batches, clock):
+                now[0] += 10
+                yield log
+
+    monkeypatch.setattr("crcl.train.time", SimpleNamespace(monotonic=lambda: now[0]))
+    run = make_run(tmp_path / "run")
+    with pytest.raises(Stop):  # in the second step of two; the first is saved
+        fit_counting(Slow(), Schedule((1,)), run=run, save_minutes=0, listeners=[StopAfter(2)])
+    fit_counting(Slow(), Schedule((1,)), run=run, save_minutes=0)
+    assert (run.path / "timing.jsonl").read_text() == '{"piece": 0, "epoch": 0, "seconds": 20.0}\n'
 
 
 def test_lines_written_after_the_state_are_taken_back(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from crcl.data.batches import Batches
 from crcl.data.pairs import Pairs
 from crcl.matchers import Ensemble
 from crcl.methods.base import Clock
-from crcl.methods.twins import Done, Twins, division_seed
+from crcl.methods.passes import Done, division_seed
+from crcl.methods.twins import Twins
 
 Tiny = Callable[..., Pairs]
 CLOCK = clock(1)

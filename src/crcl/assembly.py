@@ -56,19 +56,22 @@ def _crcl(
     )
 
 
-def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]], *, sum_first: bool = False) -> Builder:
+def _objective(loss: Callable[[Config], Callable[..., torch.Tensor]]) -> Builder:
     def build(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
-        first = partial(losses.triplet, margin=config.loss.margin, negatives="sum") if sum_first else None
-        return Objective(
-            make_learner(),
-            loss(config),
-            pairs,
-            tau=config.loss.tau,
-            first_loss=first,
-            first_epochs=1 if sum_first else 0,
-        )
+        return Objective(make_learner(), loss(config), pairs, tau=config.loss.tau)
 
     return build
+
+
+def _hardest(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Method:
+    return Objective(
+        make_learner(),
+        partial(losses.triplet, margin=config.loss.margin),
+        pairs,
+        tau=config.loss.tau,
+        first_loss=partial(losses.triplet, margin=config.loss.margin, negatives="sum"),
+        first_epochs=config.loss.first_epochs,
+    )
 
 
 def _complementary(config: Config) -> Callable[..., torch.Tensor]:
@@ -154,7 +157,7 @@ def _l2rm(config: Config, make_learner: Callable[[], Learner], pairs: int) -> Me
 METHODS: dict[str, Builder] = {
     "crcl": _crcl,
     "triplet": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin, negatives="sum")),
-    "triplet-hardest": _objective(lambda c: partial(losses.triplet, margin=c.loss.margin), sum_first=True),
+    "triplet-hardest": _hardest,
     "infonce": _objective(lambda c: partial(losses.info_nce, tau=c.loss.tau)),
     "complementary": _objective(_complementary),
     "decl": _decl,

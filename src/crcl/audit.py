@@ -94,17 +94,22 @@ def _suggested(suggestions: Suggestions, pairs: Pairs, rows: np.ndarray) -> dict
 
 
 def choose_threshold(
-    estimate: Estimate | None, *, threshold: float | None = None, precision: float | None = None
+    estimate: Estimate | None,
+    *,
+    threshold: float | None = None,
+    precision: float | None = None,
+    default: float = THRESHOLD,
 ) -> float:
-    """The threshold that is asked for, or that has this estimated precision; else the best known one.
+    """The threshold that is asked for, or that has this estimated precision; else the best estimated one.
 
-    Where none has the precision it is 0: the largest set of pairs of which so many are mismatched is the empty one.
+    Where nothing is estimated it is the `default`. Where none has the precision it is 0: the largest set of pairs of
+    which so many are mismatched is the empty one.
     """
     check_choice(threshold=threshold, precision=precision)
     if threshold is not None:
         return threshold
     if precision is None:
-        return THRESHOLD if estimate is None else estimate.balanced()
+        return default if estimate is None else estimate.balanced()
     if estimate is None:
         raise InputError(
             "a precision is estimated from decoys, and the run has none that say anything: train with --decoys 0.05"

@@ -144,6 +144,8 @@ class LossConfig(Section):
     """Method crcl: the whole loss, L_d alone, or L_r alone with q = 1 - label (the paper's ablation)."""
     margin: NotNegative = 0.2
     """Margin of the triplet losses (Eq. 2)."""
+    first_epochs: Annotated[int, Field(ge=0)] = 1
+    """First epochs of triplet-hardest, which take all negatives; published: 1 for vse, 0 for scan, saf and sgr."""
     kind: Literal["log", "tan", "abs", "exp", "gce", "robust"] = "tan"
     """Method complementary: a member of RCL's family, or robust: L_r (Eq. 6) with the fixed q of loss.q."""
     q: Share = 0.2
@@ -313,6 +315,17 @@ class Config(Section):
     def schedule_pieces(self) -> tuple[int, ...]:
         """Epochs of each piece that is trained: all of them for crcl, the last one otherwise."""
         return self.train.pieces if self.method == "crcl" else self.train.pieces[-1:]
+
+    def own_threshold(self) -> float | None:
+        """Below which belief the method itself takes a pair as mismatched; None where it takes none so.
+
+        Method gsc only weighs pairs by their beliefs; these are made as those of crcl are, and so is the threshold.
+        """
+        if self.method in ("crcl", "gsc"):
+            return self.ledger.threshold
+        if self.method in DIVIDING:
+            return self.division.threshold
+        return 0.5 if self.method in ("decl", "mscn") else None
 
 
 class Key(NamedTuple):
@@ -542,6 +555,11 @@ def _contradictions(config: Config) -> Iterator[str]:
         )
     if config.method == "complementary" and config.loss.kind == "gce" and config.loss.q == 0:
         yield "loss.q: must be greater than 0 for loss.kind=gce, got 0; its limit there is loss.kind=log"
+    if config.method == "triplet-hardest" and config.loss.first_epochs >= last:
+        yield (
+            f"loss.first_epochs: {config.loss.first_epochs} epochs take all negatives, and train.pieces {pieces} ends "
+            f"with {last}: none would take the hardest; method triplet takes all negatives throughout"
+        )
     for method, warmup in (("decl", config.decl.warmup), ("mscn", config.mscn.warmup)):
         if config.method == method and warmup >= last:
             yield (

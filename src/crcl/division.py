@@ -101,43 +101,57 @@ def beta_mixture(
     return mixture
 
 
-def beta_posterior(losses: np.ndarray, *, steps: int = 10, edge: float = 1e-4) -> np.ndarray:
-    """BiCro: how likely each loss is from the lower of two beta distributions fitted to all of them. (N,)
+def lower_posterior(mixture: BetaMixture, values: np.ndarray) -> np.ndarray:
+    """How likely each value is from the component of the lower mean. (N,)
 
-    Losses are stretched to [0, 1] and clipped by `edge`. A small loss is meant to speak for a match, but the wider of
-    two beta distributions wins both tails. So here the posterior does not fall again below the lower mean, nor rise
-    again above the upper one; the published code takes it as it is, of the first component whichever its mean, and
-    without clipping, so that the smallest loss of all can become NaN, hence noisy.
+    The wider of two beta distributions wins both tails. So here the posterior does not fall again below the lower
+    mean, nor rise again above the upper one: the smallest values are the likeliest, the largest the least likely.
     """
-    scaled = rescale(losses)
-    if not scaled.any():
-        return np.ones(len(scaled))
-    scaled = scaled.clip(edge, 1 - edge)
-    mixture = beta_mixture(scaled, steps=steps)
-    posterior = mixture.posterior(scaled)[mixture.mean.argmin()]
-    upwards = np.argsort(scaled, kind="stable")
-    left = upwards[scaled[upwards] < mixture.mean.min()][::-1]
-    right = upwards[scaled[upwards] > mixture.mean.max()]
+    posterior = mixture.posterior(values)[mixture.mean.argmin()]
+    upwards = np.argsort(values, kind="stable")
+    left = upwards[values[upwards] < mixture.mean.min()][::-1]
+    right = upwards[values[upwards] > mixture.mean.max()]
     posterior[left] = np.maximum.accumulate(posterior[left])
     posterior[right] = np.minimum.accumulate(posterior[right])
     return posterior
 
 
+def beta_posterior(losses: np.ndarray, *, steps: int = 10, edge: float = 1e-4) -> np.ndarray:
+    """BiCro: how likely each loss is from the lower of two beta distributions fitted to all of them. (N,)
+
+    Losses are stretched to [0, 1] and clipped by `edge`; the tails are those of `lower_posterior`. The published code
+    takes the posterior as it is, of the first component whichever its mean, and without clipping, so that the smallest
+    loss of all can become NaN, hence noisy.
+    """
+    scaled = rescale(losses)
+    if not scaled.any():
+        return np.ones(len(scaled))
+    scaled = scaled.clip(edge, 1 - edge)
+    return lower_posterior(beta_mixture(scaled, steps=steps), scaled)
+
+
 def divide(posterior: np.ndarray, threshold: float = 0.5) -> np.ndarray:
-    """Which pairs are clean: those above the threshold. (N,) bool
+    """Which pairs are clean: those above the threshold, with the guard of `enough`. (N,) bool
 
     Where that would be all, the N // 100 + 1 lowest are noisy (NCR's rule; here equal ones are told apart by their
-    number, so that never all are). Where it would be none, or a single one that no batch can be made of, as many of
-    the highest are clean, two at least.
+    number, so that never all are).
     """
     clean = np.asarray(posterior > threshold)
-    order = np.argsort(posterior, kind="stable")
-    few = len(order) // 100 + 1
-    if clean.all():
-        clean[order[:few]] = False
-    elif clean.sum() < 2:
-        clean[order[-max(few, 2) :]] = True
+    if not clean.all():
+        return enough(clean, posterior)
+    clean[np.argsort(posterior, kind="stable")[: len(clean) // 100 + 1]] = False
     return clean
+
+
+def enough(chosen: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The chosen pairs; where there is none, or a single one that no batch can be made of, those of the highest values.
+
+    There are N // 100 + 1 of these, as many as NCR calls noisy where all look clean, and two at least. (N,) bool
+    """
+    if chosen.sum() >= 2:
+        return chosen
+    highest = np.argsort(values, kind="stable")[-max(len(values) // 100 + 1, 2) :]
+    return chosen | np.isin(np.arange(len(values)), highest)
 
 
 def soft_labels(losses: Tensor, margin: float) -> Tensor:

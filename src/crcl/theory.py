@@ -18,14 +18,19 @@ def largest_sum() -> float:
 
 def lower_bound(q: float, noise: float, n: int) -> float:
     """C of Eq. 7: how far below R(f*_eta), the risk of the noisy minimiser, R(f*) can lie. 0 at q = 1 (Lemma 1)."""
-    if not 0 <= noise < (n - 1) / n:
-        raise ValueError(f"the bound needs a noise rate in [0, {(n - 1) / n:.4f}) for n = {n}, got {noise}")
+    _check(noise, n)
     return 2 * noise * _gap(q, n) / (1 - n * noise / (n - 1))
 
 
 def noisy_upper_bound(q: float, noise: float, n: int) -> float:
     """C' of the supplement: how far above the noisy risk's minimum R_eta(f*) can lie. 0 at q = 1."""
+    _check(noise, n)
     return -2 * noise * _gap(q, n)
+
+
+def _check(noise: float, n: int) -> None:
+    if not 0 <= noise < (n - 1) / n:
+        raise ValueError(f"the bound needs a noise rate in [0, {(n - 1) / n:.4f}) for n = {n}, got {noise}")
 
 
 def _gap(q: float, n: int) -> float:

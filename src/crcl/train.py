@@ -72,6 +72,8 @@ class _Progress:
     step: int = 0
     loss_sum: float = 0.0
     loss_pairs: int = 0
+    seconds: float = 0.0
+    """Of this epoch; not those of steps that were lost."""
     best_rsum: float = -1.0
     best_epoch: int = -1
     finished: bool = False
@@ -123,11 +125,13 @@ def _train_epoch(
     interrupted: threading.Event,
 ) -> None:
     clock = schedule.clock(progress.piece, progress.epoch, progress.step)
-    started = saved = time.monotonic()
+    saved = time.monotonic()
+    started = saved - progress.seconds
     for listener in listeners:
         listener.began(clock, len(batches))
     for log in method.train_epoch(batches, clock):
         progress.step += 1
+        progress.seconds = time.monotonic() - started
         if log.phase == "train":
             progress.loss_sum += log.loss * log.pairs
             progress.loss_pairs += log.pairs
@@ -169,7 +173,7 @@ def _finish_epoch(
         "beliefs": np.histogram(beliefs, bins=BELIEF_BINS, range=(0, 1))[0].tolist(),
     }
     progress.records.append(record)
-    progress.step, progress.loss_sum, progress.loss_pairs = 0, 0.0, 0
+    progress.step, progress.loss_sum, progress.loss_pairs, progress.seconds = 0, 0.0, 0, 0.0
     progress.epoch += 1
     if progress.epoch == schedule.pieces[progress.piece]:
         progress.piece, progress.epoch = progress.piece + 1, 0

@@ -57,7 +57,7 @@ def audit(
         float | None, typer.Option(help="Flag as many as can be with this estimated precision, e.g. 0.95.")
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="Or flag all pairs believed in by less, 0 to 1; if neither: the best F1.")
+        float | None, typer.Option(help="Or flag all pairs believed in by less, 0 to 1; if neither: see below.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Folder for a page to look at the suspects.")] = None,
     images: Annotated[
@@ -115,6 +115,9 @@ def audit(
     Given data, features are made and CRCL is trained first, with decoys: known mismatches that tell how right the
     suspicions are. Every step is gone on with after Ctrl-C, and kept: given again with another --precision it is quick.
 
+    Without --precision and --threshold pairs are flagged at the best F1 that the decoys let estimate; without decoys
+    below what the method itself goes by: 0.1 for crcl and gsc, 0.5 for those that divide the pairs.
+
     Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; truth
     where known; suggestions for suspects. A table's held-out rows are not trained on, and so not judged.
     """
@@ -151,7 +154,7 @@ def audit(
     warn_if_unfinished(opened, stored)
     stored = located(stored, data, features, ids, text_features)
     beliefs, estimate = _beliefs(opened)
-    at = _threshold(estimate, threshold, precision)
+    at = _threshold(stored, beliefs, estimate, threshold, precision)
     pairs = inputs.audited_pairs(opened, stored)
     refuse_input(output, pairs.source, stored.data.path)
     with watch("similarities") as progress:
@@ -225,8 +228,22 @@ def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None]:
     return beliefs, decoys.estimate(beliefs, of_decoys)
 
 
-def _threshold(estimate: decoys.Estimate | None, threshold: float | None, precision: float | None) -> float:
-    at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision)
+def _threshold(
+    stored: config.Config,
+    beliefs: np.ndarray | None,
+    estimate: decoys.Estimate | None,
+    threshold: float | None,
+    precision: float | None,
+) -> float:
+    own = stored.own_threshold()
+    default = auditing.THRESHOLD if own is None else own
+    at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision, default=default)
+    if own is None and threshold is None and estimate is None and beliefs is not None:
+        note(
+            f"beliefs of a run with {stored.method} are probabilities within a batch, which have no natural threshold: "
+            f"{at:g} is arbitrary, so trust the order of the pairs, not who is flagged. Decoys give a "
+            "threshold (crcl train --decoys 0.05), or choose --threshold by looking at the pairs around it"
+        )
     if precision is not None and estimate is not None and not at:
         best = np.nanmax(estimate.precision, initial=0)
         note(
@@ -319,7 +336,7 @@ def clean(
     cleaning.refuse_output(table, output, overwrite=overwrite)
     warn_if_unfinished(opened, stored)
     beliefs, estimate = opened.load_ledger(), _beliefs(opened)[1]
-    at = _threshold(estimate, threshold, precision)
+    at = _threshold(stored, beliefs, estimate, threshold, precision)
     pairs = inputs.audited_pairs(opened, stored)
     columns = inputs.columns(stored)
     done = cleaning.clean(table, output, pairs, beliefs, threshold=at, mark=mark, overwrite=overwrite, columns=columns)

@@ -90,7 +90,9 @@ def plot(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     folder: Annotated[Path | None, typer.Option("-o", "--out", help="Folder to draw into; RUN/plots.")] = None,
     split: Annotated[str, typer.Option(help="Split to rank; none: no ranks.")] = "dev",
-    threshold: Annotated[float, typer.Option(help="Beliefs below it count as detected.")] = auditing.THRESHOLD,
+    threshold: Annotated[
+        float | None, typer.Option(help="Beliefs below it count as detected; the method's own, or 0.1.")
+    ] = None,
     svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")] = False,
     data: Annotated[Path | None, typer.Option(help="Where the data is now, if it has moved.")] = None,
     features: Features = None,
@@ -109,6 +111,9 @@ def plot(
     opened = Run.open(run)
     figures = dict(drawing.history(opened))
     stored = located(recipe.stored_config(opened), data, features, ids, text_features)
+    if threshold is None:
+        own = stored.own_threshold()
+        threshold = auditing.THRESHOLD if own is None else own
     truth = inputs.audited_pairs(opened, stored).truth
     found = None if truth is None else drawing.detected(opened, truth, threshold=threshold)
     if found is not None:

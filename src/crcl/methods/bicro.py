@@ -12,7 +12,8 @@ from crcl.division import beta_posterior, divide
 from crcl.losses import Curve, smallest, triplet
 from crcl.matchers.base import Encoded, Matcher, l2
 from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.twins import CLEAN, NOISY, WARMUP, Done, Twins, of_pairs
+from crcl.methods.passes import CLEAN, NOISY, Done, of_pairs
+from crcl.methods.twins import Twins
 from crcl.score import scoring
 
 Sides = tuple[Tensor, Tensor]
@@ -71,19 +72,15 @@ class BiCro:
         self.twins.train()
         done = Done(clock.step)
         if clock.epoch < self.warmup:
-            yield from self._warm_up(batches, clock, done)
+            yield from self.twins.warm_up(self._first_losses, batches, clock, done)
             return
         yield from self.twins.measure(batches, clock, done)
         posteriors = [beta_posterior(losses) for losses in self.twins.losses]
         for which in (0, 1):
             yield from self._co_teach(which, posteriors[1 - which], batches, clock, done)
 
-    def _warm_up(self, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
-        for which, learner in enumerate(self.twins.learners):
-            for batch in batches.epoch(clock.total_epoch, start=done.of(len(batches)), stream=WARMUP + which):
-                losses = triplet(learner.similarities(batch), self.margin, negatives="mean")
-                value = learner.descent.step(smallest(losses, self.kept), batch, clock.learning_rate)
-                yield StepLog(len(batch), value)
+    def _first_losses(self, sims: Tensor) -> Tensor:
+        return smallest(triplet(sims, self.margin, negatives="mean"), self.kept)
 
     def _co_teach(
         self, which: int, posterior: np.ndarray, batches: Batches, clock: Clock, done: Done

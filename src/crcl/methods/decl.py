@@ -11,6 +11,7 @@ from crcl.data.batches import Batch, Batches
 from crcl.losses import dynamic_hinge, evidence_share, evidential
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Clock, Learner, StepLog
+from crcl.methods.passes import of_pairs
 from crcl.score import scoring
 
 _EVALUATION_STREAM = 1
@@ -103,7 +104,5 @@ class DECL:
         return {**self.learner.state_dict(), "correspondence": torch.from_numpy(self.correspondence.copy())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if len(state["correspondence"]) != self.pairs:
-            raise ValueError(f"the saved beliefs are of {len(state['correspondence'])} pairs, the data of {self.pairs}")
+        self.correspondence = of_pairs(state["correspondence"], self.correspondence)
         self.learner.load_state_dict(state)
-        self.correspondence = state["correspondence"].numpy().copy()

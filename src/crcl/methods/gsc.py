@@ -13,7 +13,7 @@ from crcl.division import gaussian_posterior
 from crcl.losses import active, matching_log_probs, pair_probability
 from crcl.matchers.base import Matcher, within
 from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.twins import division_seed, of_pairs
+from crcl.methods.passes import division_seed, of_pairs
 
 
 class GSC:

@@ -12,8 +12,7 @@ from crcl.division import beta_posterior, divide
 from crcl.losses import info_nce, matching_log_probs, reverse_cross_entropy, symmetric_divergence, triplet
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.twins import CLEAN, MEASURING, NOISY, WARMUP, Done, of_pairs
-from crcl.score import scoring
+from crcl.methods.passes import CLEAN, MEASURING, NOISY, WARMUP, Done, learn, measure, of_pairs
 from crcl.transport import partial_plan
 
 
@@ -78,28 +77,17 @@ class L2RM:
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         self.learner.module.train()
         done = Done(clock.step)
+        start = done.of(len(batches))
         if clock.epoch < self.warmup:
-            yield from self._warm_up(batches, clock, done)
+            yield from learn(self.learner, self._first_losses, batches, clock, start=start, stream=WARMUP)
             return
-        yield from self._measure(batches, clock, done)
+        yield from measure(self.learner, self.losses, batches, clock, margin=self.margin, start=start, stream=MEASURING)
         self.correspondence = beta_posterior(self.losses).astype(np.float32)
         yield from self._rematch(batches, clock, done)
 
-    def _warm_up(self, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
-        """All pairs, by cross-entropy in both senses."""
-        for batch in batches.epoch(clock.total_epoch, start=done.of(len(batches)), stream=WARMUP):
-            sims = self.learner.similarities(batch)
-            losses = (info_nce(sims, tau=self.tau) + reverse_cross_entropy(sims, tau=self.tau)) / 2
-            yield StepLog(len(batch), self.learner.descent.step(losses, batch, clock.learning_rate))
-
-    def _measure(self, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
-        """The mean triplet loss of each pair within a random batch; a pair left over keeps what it had."""
-        start = done.of(len(batches))
-        for batch in batches.epoch(clock.total_epoch, start=start, stream=MEASURING, augment=False):
-            with scoring(self.matcher):
-                losses = triplet(self.learner.similarities(batch), self.margin, negatives="mean")
-            self.losses[batch.pairs.numpy()] = losses.cpu().numpy()
-            yield StepLog(len(batch), float("nan"), phase="division")
+    def _first_losses(self, sims: Tensor) -> Tensor:
+        """Cross-entropy in both senses. (K,)"""
+        return (info_nce(sims, tau=self.tau) + reverse_cross_entropy(sims, tau=self.tau)) / 2
 
     def _rematch(self, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
         """A pass over the clean pairs, the noisy ones beside them as often as need be."""

@@ -14,11 +14,13 @@ Where the published code differs from the paper's intent, which is followed here
   scale matters to: there the losses are summed, as published.
 
 The meta data's positives may come from the dev split, as published for Flickr30K; dev also chooses the best epoch. The
-meta-network's learning rate does not decay. The mixture's matched component is the one of the larger mean.
+meta-network's learning rate does not decay. The mixture's matched component is the one of the larger mean, and it is
+fitted to the pairs that are trained on.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -28,12 +30,13 @@ from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy
 
 from crcl.data.batches import Batch, Batches
-from crcl.division import BetaMixture, beta_mixture, beta_moments
+from crcl.division import BetaMixture, beta_mixture, beta_moments, enough, lower_posterior
 from crcl.losses import soft_margin, triplet
 from crcl.matchers import Ensemble, Matcher
 from crcl.matchers.encoders import MetaNetwork
 from crcl.matchers.recurrent import plain
 from crcl.methods.base import Clock, Descent, Learner, StepLog
+from crcl.methods.passes import Done, learn, of_pairs
 from crcl.score import scoring
 
 _META_DATA = 0x3E7A  # sets the random numbers of the meta data apart from others of the same seed
@@ -87,31 +90,27 @@ class MSCN:
         ]
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
+        done = Done(clock.step)
         if clock.epoch < self.warmup:
-            yield from self._warm_up(batches, clock)
+            yield from self._warm_up(batches, clock, done)
             return
         if clock.epoch == self.warmup and clock.step == 0:
             self._renew_descents()
-        done = clock.step  # steps of this epoch that are behind us, without those of the parts before
         for judge, pupil in ((0, 1), (1, 0)):
-            yield from self._judge(judge, batches, clock, done)
-            done = max(done - len(batches), 0)
-            if done == 0:
+            yield from self._judge(judge, batches, clock, done.of(len(batches)))
+            if done.steps == 0:
                 self.kept[judge] = self._divide(judge, batches, clock)
             among = np.flatnonzero(self.kept[judge])
-            yield from self._train(pupil, among, batches, clock, done)
-            done = max(done - batches.count(len(among)), 0)
+            yield from self._train(pupil, among, batches, clock, done.of(batches.count(len(among))))
 
-    def _warm_up(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
+    def _warm_up(self, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
         """All pairs, all weights, the mean over the negatives."""
         among = _trainable(batches)
-        done = clock.step
+        loss = partial(triplet, margin=self.margin, negatives="mean")
         for learner, stream in zip(self.learners, _TRAINING, strict=True):
             learner.module.train()
-            for batch in batches.epoch(clock.total_epoch, start=done, among=among, stream=stream):
-                losses = triplet(learner.similarities(batch), self.margin, negatives="mean")
-                yield StepLog(len(batch), learner.descent.step(losses, batch, clock.learning_rate))
-            done = max(done - batches.count(len(among)), 0)
+            start = done.of(batches.count(len(among)))
+            yield from learn(learner, loss, batches, clock, start=start, stream=stream, among=among)
 
     def _judge(self, network: int, batches: Batches, clock: Clock, start: int) -> Iterator[StepLog]:
         """The network's similarity of each pair."""
@@ -131,8 +130,9 @@ class MSCN:
                 batch, matched = meta_data[number]
                 found.append(learner.similarities(batch).diagonal().float().cpu().numpy())
                 labels.append(matched.numpy())
-        kept = keep(self.similarity[network], np.concatenate(found), np.concatenate(labels))
-        return kept & np.isin(np.arange(len(kept)), _trainable(batches))
+        kept, among = np.zeros_like(self.kept[network]), _trainable(batches)
+        kept[among] = keep(self.similarity[network, among], np.concatenate(found), np.concatenate(labels))
+        return kept
 
     def _train(self, network: int, among: np.ndarray, batches: Batches, clock: Clock, start: int) -> Iterator[StepLog]:
         learner, meta_data = self.learners[network], MetaData(batches, clock.total_epoch, network)
@@ -171,15 +171,11 @@ class MSCN:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["similarity"].shape != self.similarity.shape:
-            raise ValueError(
-                f"the saved state has {state['similarity'].shape[1]} pairs, not {self.similarity.shape[1]}"
-            )
+        self.similarity = of_pairs(state["similarity"], self.similarity)
+        self.kept = of_pairs(state["kept"], self.kept)
         for learner, descent, saved in zip(self.learners, self.meta_descents, state["networks"], strict=True):
             learner.load_state_dict(saved)
             descent.load_state_dict(saved["meta_descent"])
-        self.similarity = state["similarity"].numpy().copy()
-        self.kept = state["kept"].numpy().copy()
 
 
 def sharpen(similarity: _Numbers) -> _Numbers:
@@ -190,13 +186,18 @@ def sharpen(similarity: _Numbers) -> _Numbers:
 def keep(similarity: np.ndarray, of_meta_data: np.ndarray, matched: np.ndarray) -> np.ndarray:
     """Which pairs are more likely matched than not by a beta mixture of their similarities. (N,) bool
 
-    It starts from the betas of the meta data that do not match and that do.
+    It starts from the betas of the meta data that do not match and that do. Unlike the published code, which takes the
+    posterior as it is, the best pairs are not lost to a wide lower beta (`division.lower_posterior`, as BiCro's), and
+    a network is never left without a batch: where fewer than two pairs would be kept, the N // 100 + 1 most similar are
+    (`division.enough`). Similarities that do not differ say nothing: all are kept.
     """
     values, examples = (np.clip(x.astype(np.float64), _EDGE, 1 - _EDGE) for x in (similarity, of_meta_data))
+    if values.min() == values.max():
+        return np.ones(len(values), dtype=bool)
     alpha, beta = np.transpose([beta_moments(examples, weights) for weights in (1 - matched, matched)])
     start = BetaMixture(alpha, beta, np.array([0.5, 0.5]))
     mixture = beta_mixture(values, start=start, steps=10, tolerance=1e-2)
-    return mixture.posterior(values)[mixture.mean.argmax()] > 0.5
+    return enough(lower_posterior(mixture, values) < 0.5, similarity)
 
 
 def meta_losses(

@@ -1,6 +1,7 @@
 """NCR: learning with noisy correspondence by co-division and soft margins (Huang et al., NeurIPS 2021)."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from crcl.division import divide, gaussian_posterior
 from crcl.losses import Curve, triplet
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.twins import CLEAN, NOISY, WARMUP, Done, Twins, division_seed, of_pairs
+from crcl.methods.passes import CLEAN, NOISY, Done, division_seed, of_pairs
+from crcl.methods.twins import Twins
 
 
 class NCR:
@@ -63,7 +65,8 @@ class NCR:
         self.twins.train()
         done = Done(clock.step)
         if clock.epoch < self.warmup:
-            yield from self._warm_up(batches, clock, done)
+            loss = partial(triplet, margin=self.margin, negatives="mean")
+            yield from self.twins.warm_up(loss, batches, clock, done)
             return
         yield from self.twins.measure(batches, clock, done)
         for which in (0, 1):
@@ -71,12 +74,6 @@ class NCR:
             self.posterior[which] = gaussian_posterior(self.twins.losses[which], seed=seed)
         for which in (0, 1):
             yield from self._co_teach(which, batches, clock, done)
-
-    def _warm_up(self, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
-        for which, learner in enumerate(self.twins.learners):
-            for batch in batches.epoch(clock.total_epoch, start=done.of(len(batches)), stream=WARMUP + which):
-                losses = triplet(learner.similarities(batch), self.margin, negatives="mean")
-                yield StepLog(len(batch), learner.descent.step(losses, batch, clock.learning_rate))
 
     def _co_teach(self, which: int, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
         """One network over the pairs that the other calls clean."""

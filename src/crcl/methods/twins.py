@@ -12,23 +12,7 @@ from crcl.division import soft_labels
 from crcl.losses import Curve, soft_margin, triplet
 from crcl.matchers import Ensemble, Matcher
 from crcl.methods.base import Clock, Learner, StepLog
-from crcl.score import scoring
-
-# What sets the orders of one epoch's passes apart; the second network's is one higher.
-WARMUP, MEASURING, CLEAN, NOISY = 0, 2, 4, 6
-
-
-class Done:
-    """The steps of an epoch that were done before it was interrupted, to be taken off its passes one by one."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-
-    def of(self, steps: int) -> int:
-        """How many steps of a pass of so many are done."""
-        done = min(self.steps, steps)
-        self.steps -= done
-        return done
+from crcl.methods.passes import MEASURING, WARMUP, Done, batch_losses, learn, measure, of_pairs
 
 
 class Twins:
@@ -61,17 +45,23 @@ class Twins:
         for learner in self.learners:
             learner.module.train()
 
+    def warm_up(
+        self, loss: Callable[[Tensor], Tensor], batches: Batches, clock: Clock, done: Done
+    ) -> Iterator[StepLog]:
+        """All pairs, by one loss of a batch's similarities, first one network, then the other."""
+        for which, learner in enumerate(self.learners):
+            yield from learn(learner, loss, batches, clock, start=done.of(len(batches)), stream=WARMUP + which)
+
     def measure(self, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
         """The losses of all pairs in eval mode, first under one network, then under the other."""
         for which in (0, 1):
             start, stream = done.of(len(batches)), MEASURING + which
-            for batch in batches.epoch(clock.total_epoch, start=start, stream=stream, augment=False):
-                self.losses[which, batch.pairs.numpy()] = self._batch_losses(which, batch).cpu().numpy()
-                yield StepLog(len(batch), float("nan"), phase="division")
+            learner, losses = self.learners[which], self.losses[which]
+            yield from measure(learner, losses, batches, clock, margin=self.margin, start=start, stream=stream)
 
     def predict(self, which: int, batch: Batch) -> Tensor:
         """Soft labels of a batch by one network in eval mode. (K,)"""
-        return soft_labels(self._batch_losses(which, batch), self.margin)
+        return soft_labels(batch_losses(self.learners[which], batch, self.margin), self.margin)
 
     def learn(self, which: int, parts: Sequence[tuple[Batch, Tensor]], clock: Clock) -> StepLog:
         """Steps of one network on labelled batches, one after the other."""
@@ -84,12 +74,6 @@ class Twins:
         learner, margins = self.learners[which], soft_margin(labels, self.margin, curve=self.curve)
         return learner.descent.step(triplet(learner.similarities(batch), margins), batch, clock.learning_rate)
 
-    def _batch_losses(self, which: int, batch: Batch) -> Tensor:
-        learner = self.learners[which]
-        with scoring(learner.matcher):
-            losses = triplet(learner.similarities(batch), self.margin, negatives="mean")
-        return losses.clone()  # no longer bound to inference mode
-
     def state_dict(self) -> dict[str, Any]:
         return {
             "learners": [learner.state_dict() for learner in self.learners],
@@ -100,15 +84,3 @@ class Twins:
         self.losses = of_pairs(state["losses"], self.losses)
         for learner, saved in zip(self.learners, state["learners"], strict=True):
             learner.load_state_dict(saved)
-
-
-def division_seed(batches: Batches, clock: Clock, which: int) -> int:
-    """What the random numbers of one network's division in this epoch come from."""
-    return int(np.random.SeedSequence([batches.seed, clock.total_epoch, which]).generate_state(1)[0])
-
-
-def of_pairs(saved: Tensor, now: np.ndarray) -> np.ndarray:
-    """A saved array of numbers per pair, of the shape that it has now."""
-    if tuple(saved.shape) != now.shape:
-        raise ValueError(f"the saved state is of {saved.shape[-1]} pairs, the data of {now.shape[-1]}")
-    return saved.numpy().copy()
