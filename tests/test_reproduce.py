@@ -452,6 +452,32 @@ def test_what_is_wrong_is_said_before_anything_is_trained(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("setting", "instead"),
+    [
+        ("method=triplet", "the rows of a table say it"),
+        ("matcher.name=vse", "give --matcher"),
+        ("matcher.model=clip", "give --model"),
+        ("noise.rate=0.2", "give --noise"),
+        ("noise.file=index.npy", "give --noise"),
+        ("noise={rate=0.2}", "give --noise"),
+        ("train.seed=7", "give --seeds"),
+        ("train.start=runs/one", "no row begins from another run"),
+        ("data.path=elsewhere", "give --data"),
+    ],
+)
+def test_no_setting_changes_what_a_row_is_about(
+    crcl: Crcl, data: Path, tmp_path: Path, setting: str, instead: str
+) -> None:
+    out = tmp_path / "out"
+    answer = crcl("reproduce", "table4", "--data", str(data), "-o", str(out), "--set", "loss.tau=0.1", "--set", setting)
+    assert answer.code == 2
+    assert f"--set {setting.partition('=')[0]}" in answer.err
+    assert f"what a row is about cannot be set; {instead}" in answer.err
+    assert "loss.tau" not in answer.err
+    assert not out.exists()
+
+
 def test_two_at_once_do_not_get_into_each_others_way(crcl: Crcl, data: Path, tmp_path: Path) -> None:
     hold = (
         "import fcntl, sys, time\nfile = open(sys.argv[1], 'w')\n"

@@ -387,6 +387,11 @@ def load(
     return _build(values, errors)
 
 
+def keys_of(settings: Sequence[str]) -> list[str]:
+    """The dotted keys that `key=value` settings name, right or wrong."""
+    return [key for setting in settings for key in _flatten(_read_setting(setting, []))]
+
+
 def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
     """The keys in which two configs differ, with both values."""
     left, right = _flatten(to_dict(one)), _flatten(to_dict(other))

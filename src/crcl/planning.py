@@ -1,6 +1,7 @@
 """From declared experiments to what has to be trained and measured, each with its key."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crcl import inputs, recipe
-from crcl.config import MATCHERS_OF, METHOD_NAMES, Config
+from crcl.config import MATCHERS_OF, METHOD_NAMES, Config, keys_of
 from crcl.data import tables
 from crcl.errors import InputError
 from crcl.experiments import Experiment, Profile, Row, Source
@@ -23,6 +24,16 @@ PIXELS = ("features.npy", "ids.txt")
 """What `crcl features --pixels` writes."""
 NO_MODEL = "none"
 """Given instead of a model: its rows are left out."""
+OWN = {
+    "method": "the rows of a table say it",
+    "matcher.name": "give --matcher",
+    "matcher.model": "give --model",
+    "noise": "give --noise, and --seeds",
+    "train.seed": "give --seeds",
+    "train.start": "no row begins from another run",
+    "data.path": "give --data",
+}
+"""Keys, or sections, that say what a row is about, so that no setting may; and what to do instead."""
 SAMPLED = 32  # images whose features tell one data set from another
 
 
@@ -106,6 +117,12 @@ class Planner:
     models: dict[str, str] = field(default_factory=dict)
     """Folders, or other names, of published models by their names on the hub."""
     _fingerprints: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that would train something else than the rows are called."""
+        wrong = [f"--set {key}: what a row is about cannot be set; {instead}" for key, instead in own(self.settings)]
+        if wrong:
+            raise InputError("\n".join(wrong))
 
     def blocks(self, experiment: Experiment) -> list[Block]:
         """What to measure for a table, by data set and rate."""
@@ -290,6 +307,12 @@ class Planner:
         sample = pairs.gather(np.unique(np.linspace(0, pairs.images - 1, SAMPLED).astype(int)))
         shape = f"{pairs.images} x {pairs.features.shape[1:]}"
         return [pairs.fingerprint(), shape, hashlib.sha256(sample.tobytes()).hexdigest()]
+
+
+def own(settings: Sequence[str]) -> list[tuple[str, str]]:
+    """The keys among settings that say what a row is about, and what to do instead."""
+    found = {key: OWN.get(key) or OWN.get(key.partition(".")[0]) for key in keys_of(settings)}
+    return [(key, instead) for key, instead in found.items() if instead]
 
 
 def _key(setting: str) -> str:
