@@ -437,7 +437,7 @@ def test_the_list_names_all(crcl: Crcl) -> None:
         (["table1", "--data", "nowhere"], "none of its data is there: nowhere"),
         (["table1", "--data", "DATA", "--profile", "papper"], "did you mean 'paper'"),
         (["table1", "--data", "DATA", "--profile", "paper"], "coco_precomp, "),
-        (["table1", "--data", "DATA", "--noise", "0.3"], "table1: has the rates 0.2, 0.4, 0.6, 0.8, not 0.3"),
+        (["table1", "--data", "DATA", "--noise", "0.3"], "table1 (has the rates 0.2, 0.4, 0.6, 0.8, not 0.3)"),
         (["table1", "--data", "DATA", "--matcher", "vsee"], "needs the matcher vsee"),
         (["table1", "--data", "DATA", "--set", "train.lrr=1"], "did you mean 'train.lr'"),
         (["table4", "--data", "DATA", "--set", "data.vocab=nowhere.json"], "nowhere.json: cannot be read"),
@@ -450,6 +450,35 @@ def test_what_is_wrong_is_said_before_anything_is_trained(
     assert answer.code == 2
     assert message in answer.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_table_without_the_rate_is_left_out_beside_one_that_has_it(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    asked = ["table1", "table4", "supp-fig-c", "--data", str(data), "-o", str(tmp_path), "--matcher", "bow"]
+    answer = crcl("reproduce", *asked, "--noise", "0.4", "--noise", "0.3", "--gather")
+    assert answer.code == 0, answer.err
+    assert "left out: table4 (has the rates 0.6, not 0.4, 0.3)" in answer.err
+    assert "left out: table1 at the rates 0.3 (it has 0.2, 0.4, 0.6, 0.8)" in answer.err
+    assert {path.name for path in tmp_path.glob("*.md")} == {"table1.md", "supp-fig-c.md"}
+    assert "Left out: table1 at the rates 0.3" in (tmp_path / "table1.md").read_text("utf-8")
+
+
+def test_distributions_of_another_rate_are_left_out_with_a_line(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    answer = crcl("reproduce", "fig2", "--data", str(data), "-o", str(tmp_path), "--noise", "0.4", "--gather")
+    assert answer.code == 0, answer.err
+    page = (tmp_path / "fig2.md").read_text("utf-8")
+    for name in ("without SCC", "with SCC"):
+        assert f"note: left out: the distributions {name} (it is of the rate 0.6)" in answer.err
+        assert f"- Left out: the distributions {name} (it is of the rate 0.6)." in page
+
+
+def test_distributions_without_regions_are_left_out_with_a_line(crcl: Crcl, tmp_path: Path) -> None:
+    table, pixels = tmp_path / "pairs.csv", tmp_path / "pixels"
+    table.write_text("image,caption,split\n" + "".join(f"{n}.jpg,a dog,train\n" for n in range(4)))
+    asked = ["fig2", "--data", str(table), "--pixels", str(pixels), "-o", str(tmp_path / "out"), "--noise", "0.6"]
+    answer = crcl("reproduce", *asked, "--gather", "--profile", "cpu")
+    assert answer.code == 0, answer.err
+    assert "left out: the distributions with SCC (no features of regions are given)" in answer.err
+    assert "| CRCL-SGR | no features of regions are given |" in (tmp_path / "out" / "fig2.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -124,25 +124,41 @@ class Planner:
         if wrong:
             raise InputError("\n".join(wrong))
 
+    def of_rates(self, wanted: Sequence[Experiment]) -> tuple[list[Experiment], list[str]]:
+        """The experiments that have a rate which is asked for, and the others in words; refused where none has."""
+        none = [experiment for experiment in wanted if experiment.rows and not self._rates(experiment)]
+        told = [
+            f"{experiment.name} (has the rates {_listed(experiment.rates)}, not {_listed(self.rates)})"
+            for experiment in none
+        ]
+        if none and len(none) == len(wanted):
+            raise InputError(f"--noise leaves nothing of {'; '.join(told)}")
+        return [experiment for experiment in wanted if experiment not in none], told
+
+    def _rates(self, experiment: Experiment) -> list[float]:
+        return [rate for rate in experiment.rates if not self.rates or rate in self.rates]
+
     def blocks(self, experiment: Experiment) -> list[Block]:
         """What to measure for a table, by data set and rate."""
-        rates = [rate for rate in experiment.rates if not self.rates or rate in self.rates]
-        if experiment.rows and not rates:
-            there = ", ".join(f"{rate:g}" for rate in experiment.rates)
-            raise InputError(f"{experiment.name}: has the rates {there}, not {', '.join(f'{r:g}' for r in self.rates)}")
         return [
             Block(self.label(source), columns, rate, self._entries(experiment, source, rate))
             for source, columns in self.sources(experiment)
-            for rate in rates
+            for rate in self._rates(experiment)
         ]
 
     def distributions(self, experiment: Experiment) -> list[tuple[str, Job]]:
         """Runs whose training pairs are looked at, with the first seed on the first data set."""
-        rows = [row for row in experiment.distributions if not self.rates or row.noise[0] in self.rates]
+        rows = [row for row in experiment.distributions if not self._not_drawn(row)]
         if not rows:
             return []
         source, _ = self.sources(experiment)[0]
         return [(row.name, self._jobs(row, source, row.noise[0], 0)[0]) for row in rows]
+
+    def _not_drawn(self, row: Row) -> str:
+        """Why a distribution is not drawn; nothing where it is."""
+        if self.rates and row.noise[0] not in self.rates:
+            return f"it is of the rate {row.noise[0]:g}"
+        return "" if self._runs(row) else self._why_not(row)
 
     def sources(self, experiment: Experiment) -> list[tuple[Source, dict[str, str]]]:
         """The data sets of a table that are there, each with the columns of the paper that it stands for."""
@@ -158,10 +174,16 @@ class Planner:
         return list(found.values())
 
     def left_out(self, experiment: Experiment) -> list[str]:
-        """The data sets of a table that are not there, in words."""
+        """The data sets of a table that are not there, and what else is not made of it, in words."""
         wanted = [self._source(experiment, column) for column in experiment.columns]
         absent = [source for source in wanted if not self.folder(source).exists()]
-        return [f"{source.name} ({source.folder} is not in {self.data.name})" for source in absent]
+        lines = [f"{source.name} ({source.folder} is not in {self.data.resolve().name})" for source in absent]
+        lacking = [rate for rate in self.rates if experiment.rows and rate not in experiment.rates]
+        if lacking:
+            there = _listed(experiment.rates)
+            lines.append(f"{experiment.name} at the rates {_listed(lacking)} (it has {there})")
+        why = {row.name: self._not_drawn(row) for row in experiment.distributions}
+        return lines + [f"the distributions {name} ({reason})" for name, reason in why.items() if reason]
 
     def _source(self, experiment: Experiment, column: str) -> Source:
         """A data set of the profile; where a table of the paper has one alone, a file of pairs may stand for it."""
@@ -313,6 +335,10 @@ def own(settings: Sequence[str]) -> list[tuple[str, str]]:
     """The keys among settings that say what a row is about, and what to do instead."""
     found = {key: OWN.get(key) or OWN.get(key.partition(".")[0]) for key in keys_of(settings)}
     return [(key, instead) for key, instead in found.items() if instead]
+
+
+def _listed(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in rates)
 
 
 def _key(setting: str) -> str:

@@ -75,12 +75,14 @@ def reproduce(
         models=_models(wanted, model or ()),
     )
     store = jobs.Store(folder)
+    wanted, others = planner.of_rates(wanted)
     planned = reproducing.jobs_of(planner, wanted)
-    for line in dict.fromkeys(line for experiment in wanted for line in planner.left_out(experiment)):
+    lines = [line for experiment in wanted for line in planner.left_out(experiment)]
+    for line in dict.fromkeys([*others, *lines]):
         note(f"left out: {line}")
     if print_jobs:
         left = jobs.missing(store, planned)
-        script = jobs.write_jobs(store, left, "-".join(names))
+        script = jobs.write_jobs(store, left, "-".join(experiment.name for experiment in wanted))
         for job in left:
             out.print(shlex.join(job.command(store.run(job).absolute())), soft_wrap=True)
         note(f"{len(left)} of {len(planned)} runs are left; one command a line here, or: sbatch {script}")
