@@ -5,6 +5,7 @@ import shlex
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny import write_folder
 
@@ -193,9 +194,35 @@ def test_a_key_is_of_what_determines_a_run_and_of_nothing_else(folders, tmp_path
     assert key(folders / "cc152k_precomp") != here  # other captions
     other = write_folder(tmp_path / "other", held_out=10)
     assert key(other) == here
-    features = other / "train_ims.npy"
-    features.write_bytes(features.read_bytes()[:-4] + b"\0\0\0\0")
-    assert key(other) != here
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize("image", [0, 1, 37, 199])
+def test_one_changed_number_of_any_image_is_another_run(tmp_path, split, image):
+    def key():
+        planner = Planner(experiments.profile("cpu"), folder, seeds=1)
+        return jobs_of(planner, [experiments.experiment("table4")])[0].key
+
+    folder = write_folder(tmp_path, train=200, held_out=200)
+    before = key()
+    features = np.load(folder / f"{split}_ims.npy")
+    features[image, 1, 2] += 1e-3
+    np.save(folder / f"{split}_ims.npy", features)
+    assert key() != before
+
+
+def test_a_changed_test_image_is_measured_again_but_not_trained_again(tmp_path):
+    def trial():
+        planner = Planner(experiments.profile("cpu"), folder, seeds=1)
+        return planner.blocks(experiments.experiment("table4"))[0].entries[0].trials[0]
+
+    folder = write_folder(tmp_path, held_out=100)
+    before = trial()
+    features = np.load(folder / "test_ims.npy")
+    features[41] += 1e-3
+    np.save(folder / "test_ims.npy", features)
+    assert trial().jobs[0].key == before.jobs[0].key
+    assert trial().key != before.key
 
 
 def test_the_missing_pixels_of_table3_are_named(planner):

@@ -34,7 +34,7 @@ OWN = {
     "data.path": "give --data",
 }
 """Keys, or sections, that say what a row is about, so that no setting may; and what to do instead."""
-SAMPLED = 32  # images whose features tell one data set from another
+AT_ONCE = 64  # images whose features are read together
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class Planner:
         return any(path.resolve() != (self.pixels / PIXELS[0]).resolve() for path in given)
 
     def fingerprint(self, row: Row, source: Source, *splits: str) -> str:
-        """What splits are known by: captions, images, and features of some images, as a row reads them."""
+        """What splits are known by: captions, images, and the features of all images, as a row reads them."""
         folder, settings = str(self.folder(source)), self._asked(row)
         known = (folder, *splits, *settings)
         if known not in self._fingerprints:
@@ -326,9 +326,11 @@ class Planner:
         # a table's files are settings, and are read with them
         config = recipe.asked_config(base={"data.path": folder}, settings=settings)
         pairs = inputs.read_split(config, split)
-        sample = pairs.gather(np.unique(np.linspace(0, pairs.images - 1, SAMPLED).astype(int)))
+        digest = hashlib.sha256()
+        for first in range(0, pairs.images, AT_ONCE):
+            digest.update(pairs.gather(np.arange(first, min(first + AT_ONCE, pairs.images))).data)
         shape = f"{pairs.images} x {pairs.features.shape[1:]}"
-        return [pairs.fingerprint(), shape, hashlib.sha256(sample.tobytes()).hexdigest()]
+        return [pairs.fingerprint(), shape, digest.hexdigest()]
 
 
 def own(settings: Sequence[str]) -> list[tuple[str, str]]:
