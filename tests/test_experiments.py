@@ -196,6 +196,42 @@ def test_a_key_is_of_what_determines_a_run_and_of_nothing_else(folders, tmp_path
     assert key(other) == here
 
 
+@pytest.mark.parametrize(
+    ("setting", "changed"),
+    [
+        ("ledger.threshold=0.3", {"crcl"}),
+        ("decl.shrink=0.3", {"decl"}),
+        ("division.threshold=0.4", {"ncr", "bicro"}),
+        ("mscn.meta_lr=0.01", {"mscn"}),
+        ("gsc.momentum=0.5", set()),
+        ("l2rm.mass=0.2", set()),
+        ("matcher.similarity=16", {"triplet-hardest", "ncr", "decl", "bicro", "mscn", "crcl"}),
+        ("matcher.sharp=3.0", {"triplet-hardest"}),
+    ],
+)
+def test_a_setting_trains_only_the_runs_again_that_read_it(folders, setting, changed):
+    def found(*settings):
+        data = folders / "f30k_precomp"
+        planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=settings, rates=(0.2,))
+        return {job.about: job for job in jobs_of(planner, [experiments.experiment("table1")])}
+
+    before, after = found(), found(setting)
+    assert list(before) == list(after)
+    others = {job.config.method for about, job in after.items() if job.key != before[about].key}
+    assert others == changed
+    for about, job in after.items():
+        same = job.key == before[about].key
+        assert (job.config, job.words) == (before[about].config, before[about].words) or not same, about
+    moved = {job.config.matcher.name for about, job in after.items() if job.key != before[about].key}
+    assert moved <= {"matcher.similarity=16": {"saf", "sgr"}, "matcher.sharp=3.0": {"scan"}}.get(setting, moved)
+
+
+def test_a_setting_that_a_run_does_not_read_is_checked_all_the_same(folders):
+    planner = Planner(experiments.profile("cpu"), folders / "f30k_precomp", settings=("decl.shrink=-1",))
+    with pytest.raises(InputError, match=r"decl\.shrink: must be at least 0"):
+        planner.blocks(experiments.experiment("table4"))
+
+
 @pytest.mark.parametrize("split", ["train", "dev"])
 @pytest.mark.parametrize("image", [0, 1, 37, 199])
 def test_one_changed_number_of_any_image_is_another_run(tmp_path, split, image):

@@ -13,7 +13,7 @@ from crcl.config import MATCHERS_OF, METHOD_NAMES, Config, keys_of
 from crcl.data import tables
 from crcl.errors import InputError
 from crcl.experiments import Experiment, Profile, Row, Source
-from crcl.keys import hashed, job_key
+from crcl.keys import hashed, is_read, job_key
 from crcl.matchers import MATCHERS
 
 OF_REGIONS = ("data.features", "data.ids", "data.text_features", "data.vocab", "data.standardize")
@@ -264,6 +264,9 @@ class Planner:
         )
         base: dict[str, Any] = {"method": chosen.method, "matcher.name": matcher, "data.path": str(folder.absolute())}
         base |= {"noise.rate": rate, "noise.seed": seed, "train.seed": seed}
+        recipe.asked_config(preset=preset, base=base, settings=settings)  # all must be right
+        # what a run does not read is not told to it, so that the same run is begun and gone on with the same way
+        settings = tuple(one for one in settings if any(is_read(key, chosen.method, matcher) for key in keys_of([one])))
         config = recipe.asked_config(preset=preset, base=base, settings=settings)
         words = [str(folder.absolute()), "--preset", preset, "--method", chosen.method, "--matcher", matcher]
         words += ["--noise", str(rate), "--noise-seed", str(seed), "--seed", str(seed)]
