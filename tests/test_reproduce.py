@@ -20,7 +20,8 @@ from PIL import Image
 from tiny import SMALL, Answer, call, environment, start, write_folder
 
 from crcl import adopt, experiments, inputs, jobs, recipe
-from crcl.checkpoint import Run, locked
+from crcl.checkpoint import Run, is_locked, locked
+from crcl.cli.console import terminal
 from crcl.data.images import wanted_images
 from crcl.errors import TrainingError
 from crcl.extract import extract
@@ -363,7 +364,99 @@ def test_processes_train_beside_each_other_and_tell_of_failures(data: Path, tmp_
     assert len(failed) == 1
     assert failed[0].startswith("a broken one: ")
     assert "train.lr: must be greater than 0" in failed[0]
-    assert any(line.startswith("2 of 2 runs done") for line in told)
+    assert [line.partition(" runs")[0] for line in told] == ["1 of 2", "2 of 2"]
+    assert sum("; failed: a broken one" in line for line in told) == 1
+    assert sum(f"; done: {good.about}" in line for line in told) == 1
+    log = tmp_path / "logs" / "broken.log"
+    before = log.read_bytes()
+    assert jobs.train_apart(store, [broken], 2, say=told.append) == failed
+    assert log.read_bytes() == before * 2  # what was said before is kept
+
+
+@pytest.mark.slow
+def test_killed_outright_with_processes_the_next_call_takes_what_they_leave(
+    crcl: Crcl, data: Path, tmp_path: Path
+) -> None:
+    """The trainings of a killed call go on; they are waited for, and none is begun twice or called failed."""
+    longer = ["--seeds", "1", "--set", "train.pieces=[1,60]", "--jobs", "2"]
+    asked = words("table4", data, tmp_path / "killed", *longer)
+    process = start(*asked)
+    runs = tmp_path / "killed" / "runs"
+    until = time.monotonic() + 120
+    while sum(is_locked(run) for run in runs.glob("*")) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    left = {run.name for run in runs.iterdir() if is_locked(run)}
+    assert left
+    answer = crcl(*asked)
+    assert answer.code == 0, answer.err
+    assert "another process is training it already: " in answer.err
+    assert "6 of 6 runs" in answer.err
+    assert "failed" not in answer.err
+    assert len(list(runs.iterdir())) == 6
+    logs = [(tmp_path / "killed" / "logs" / f"{name}.log").read_text("utf-8") for name in left]
+    assert not any("another process" in log for log in logs)
+    assert crcl(*words("table4", data, tmp_path / "whole", *longer[:-2])).code == 0
+    assert (tmp_path / "killed" / "table4.csv").read_bytes() == (tmp_path / "whole" / "table4.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_run_that_another_process_trains_is_waited_for(data: Path, tmp_path: Path) -> None:
+    planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=(*TINY, "train.pieces=[1,60]"), matcher="bow")
+    entries = planner.blocks(experiments.experiment("table4"))[0].entries
+    first, second = (entry.trials[0].jobs[0] for entry in entries[:2])
+    store, told = jobs.Store(tmp_path), []
+    process = start(*first.command(store.run(first))[1:])
+    until = time.monotonic() + 120
+    while not is_locked(store.run(first)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert jobs.train_here(store, [first, second], say=told.append, listen=terminal) == []
+    assert process.wait() == 0
+    assert store.finished(first)
+    assert store.finished(second)
+    assert told[-1].endswith(f"waiting for {store.run(first)}")  # after what could be done meanwhile
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("processes", "damage", "told"),
+    [
+        ("1", lambda run: (run / "training.pt").write_bytes(b"broken"), "training.pt: damaged"),
+        ("1", lambda run: (run / "config.json").unlink(), "exists already"),
+        ("1", lambda run: (run / "matcher.safetensors").write_bytes(b"broken"), "matcher.safetensors: damaged"),
+        ("2", lambda run: (run / "config.json").write_text("{"), "config.json: damaged"),
+    ],
+    ids=["state", "no config", "weights", "config"],
+)
+def test_a_damaged_run_costs_its_own_cell_and_is_named(
+    crcl: Crcl,
+    data: Path,
+    out: Path,
+    tmp_path: Path,
+    processes: str,
+    damage: Callable[[Path], object],
+    told: str,
+) -> None:
+    assert crcl(*words("table4", data, out)).code == 0
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    planner = Planner(experiments.profile("cpu"), data, seeds=2, settings=TINY, matcher="bow")
+    trial = planner.blocks(experiments.experiment("table4"))[0].entries[-1].trials[1]
+    run = tmp_path / "runs" / trial.jobs[0].key
+    (tmp_path / "scores" / f"{trial.key}.json").unlink()
+    if not told.startswith("matcher"):  # only then the rest is looked at again
+        (run / "finished").unlink()
+    damage(run)
+    answer = crcl(*words("table4", data, tmp_path, "--jobs", processes))
+    assert answer.code == 1
+    assert "1 of 12 runs failed:\ninfonce on bow, pairs, 60 % mismatched, seed 1: " in answer.err
+    assert told in answer.err
+    assert f"; delete {run}, and the same command trains it anew" in answer.err
+    assert "--" not in answer.err.partition("runs failed:")[2]
+    assert {line["seeds"] for line in rows(tmp_path / "table4.csv") if line["method"] == "L_d"} == {"1"}
+    shutil.rmtree(run)
+    assert crcl(*words("table4", data, tmp_path)).code == 0
+    assert (tmp_path / "table4.csv").read_bytes() == (out / "table4.csv").read_bytes()
 
 
 @pytest.mark.slow

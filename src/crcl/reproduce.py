@@ -10,9 +10,13 @@ from matplotlib.figure import Figure
 from crcl import comparison, plots, theory
 from crcl.checkpoint import Run, write_bytes
 from crcl.comparison import Line, Part
+from crcl.errors import InputError
 from crcl.experiments import SCORES, Experiment
 from crcl.jobs import Say, Store, missing
 from crcl.planning import Block, Entry, Job, Planner
+
+TrainingPairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Similarity, belief and truth of each, (N,)."""
 
 
 def jobs_of(planner: Planner, experiments: Sequence[Experiment]) -> list[Job]:
@@ -25,12 +29,19 @@ def jobs_of(planner: Planner, experiments: Sequence[Experiment]) -> list[Job]:
     return sorted(found.values(), key=lambda job: job.seed)
 
 
-def gather(store: Store, planner: Planner, experiment: Experiment, *, command: str, say: Say) -> list[Path]:
-    """Measure what is trained and write the table and figures of an experiment; gives what was written."""
+def gather(
+    store: Store, planner: Planner, experiment: Experiment, *, command: str, say: Say
+) -> tuple[list[Path], list[str]]:
+    """Measure what is trained and write the table and figures of an experiment.
+
+    Gives what was written, and what is wrong with runs that cannot be read: their cells are empty.
+    """
     blocks = planner.blocks(experiment)
-    _measure_all(store, blocks, say)
+    failed = _measure_all(store, blocks, say)
     parts = [_part(store, block) for block in blocks]
-    figures = dict(_figures(store, planner, experiment, blocks, parts))
+    looked_at, unreadable = _pairs(store, planner, experiment)
+    failed += unreadable
+    figures = dict(_figures(store, experiment, blocks, parts, looked_at))
     store.out.mkdir(parents=True, exist_ok=True)
     written = [store.out / f"{name}{ending}" for name in figures for ending in (".png", ".svg")]
     for path in written:
@@ -40,16 +51,25 @@ def gather(store: Store, planner: Planner, experiment: Experiment, *, command: s
         write_bytes(written[-1], comparison.table(parts).encode())
     written.append(store.out / f"{experiment.name}.md")
     write_bytes(written[-1], _page(planner, experiment, parts, list(figures), command).encode())
-    return written
+    return written, failed
 
 
-def _measure_all(store: Store, blocks: Sequence[Block], say: Say) -> None:
-    """Score what is trained and not scored yet; ensembles first, since they score their members too."""
+def _measure_all(store: Store, blocks: Sequence[Block], say: Say) -> list[str]:
+    """Score what is trained and not scored yet; ensembles first, since they score their members too.
+
+    Gives what is wrong with those that cannot be.
+    """
+    failed: dict[str, str] = {}
     trials = {trial.key: trial for block in blocks for entry in block.entries for trial in entry.trials}
     for trial in sorted(trials.values(), key=lambda trial: -len(trial.jobs)):
         if store.scores(trial) is None and not missing(store, trial.jobs):
             say(f"scoring {' and '.join(job.about for job in trial.jobs)}")
-            store.measure(trial)
+            try:
+                store.measure(trial)
+            except InputError as error:
+                job = next((job for job in trial.jobs if str(store.run(job)) in str(error)), trial.jobs[0])
+                failed[job.key] = store.blame(job, str(error))
+    return list(failed.values())
 
 
 def _part(store: Store, block: Block) -> Part:
@@ -90,7 +110,11 @@ def _page(planner: Planner, experiment: Experiment, parts: Sequence[Part], figur
 
 
 def _figures(
-    store: Store, planner: Planner, experiment: Experiment, blocks: Sequence[Block], parts: Sequence[Part]
+    store: Store,
+    experiment: Experiment,
+    blocks: Sequence[Block],
+    parts: Sequence[Part],
+    looked_at: Sequence[tuple[str, TrainingPairs]],
 ) -> Iterator[tuple[str, Figure]]:
     """The figures of an experiment with their names."""
     name, title = experiment.name, experiment.title
@@ -103,9 +127,8 @@ def _figures(
         figure = DRAWN[experiment.figure](store, [blocks[place] for place in mine], [parts[place] for place in mine])
         if figure is not None:
             yield named, figure
-    there = [(what, job) for what, job in planner.distributions(experiment) if store.finished(job)]
-    if there:
-        yield f"{name}-pairs", _distributions(store, there, title)
+    if looked_at:
+        yield f"{name}-pairs", _distributions(looked_at, title)
 
 
 def _bound(n: int, noise: float) -> Figure:
@@ -175,10 +198,10 @@ def _epochs(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Fig
 
 
 def _histories(store: Store, entry: Entry) -> list[list[dict[str, Any]]]:
-    """The records of the last piece, of every seed that is done."""
+    """The records of the last piece, of every seed that is done and measured."""
     found = []
     for trial in entry.trials:
-        if not missing(store, trial.jobs):
+        if store.scores(trial) is not None and not missing(store, trial.jobs):
             records = Run.open(store.run(trial.jobs[0])).metrics()
             found.append([record for record in records if record["piece"] == records[-1]["piece"]])
     return found
@@ -192,11 +215,22 @@ DRAWN: dict[str, Callable[[Store, Sequence[Block], Sequence[Part]], Figure | Non
 }
 
 
-def _distributions(store: Store, named: Sequence[tuple[str, Job]], title: str) -> Figure:
+def _pairs(store: Store, planner: Planner, experiment: Experiment) -> tuple[list[tuple[str, TrainingPairs]], list[str]]:
+    """The training pairs of runs that are looked at, by name, and what is wrong with those that cannot be read."""
+    found, failed = [], []
+    for name, job in planner.distributions(experiment):
+        try:
+            if store.finished(job):
+                found.append((name, store.pairs(job)))
+        except InputError as error:
+            failed.append(store.blame(job, str(error)))
+    return found, failed
+
+
+def _distributions(named: Sequence[tuple[str, TrainingPairs]], title: str) -> Figure:
     panels: list[tuple[str, np.ndarray]] = []
     truths = []
-    for name, job in named:
-        similarity, belief, truth = store.pairs(job)
+    for name, (similarity, belief, truth) in named:
         panels += [(f"Similarities {name}", similarity), (f"Correspondences {name}", belief)]
         truths += [truth, truth]
     return plots.distributions(panels, truths, title=title)

@@ -92,10 +92,13 @@ def reproduce(
         failed = [] if only_gather else _train_jobs(store, jobs.missing(store, planned), processes)
         for experiment in wanted:
             command = _reproduce_command(experiment, planner)
-            for path in reproducing.gather(store, planner, experiment, command=command, say=say):
+            written, unreadable = reproducing.gather(store, planner, experiment, command=command, say=say)
+            failed += unreadable
+            for path in written:
                 out.print(str(path), soft_wrap=True)
     if failed:
-        raise TrainingError("\n".join([f"{len(failed)} of {len(planned)} runs failed:", *failed]))
+        told = list(dict.fromkeys(failed))
+        raise TrainingError("\n".join([f"{len(told)} of {len(planned)} runs failed:", *told]))
 
 
 def _models(wanted: Sequence[experiments.Experiment], given: Sequence[str]) -> dict[str, str]:
