@@ -245,6 +245,24 @@ def test_a_model_that_changes_is_another_run(clips: Path, tmp_path: Path) -> Non
     assert job_key(config, "data") != before
 
 
+def test_a_table_of_ones_own_is_made_by_its_path(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'noise = [0.4]\n[[rows]]\nname = "GSC"\nruns = ["gsc/bow"]\n[[rows]]\nname = "L2RM"\nruns = ["l2rm/bow"]\n'
+    )
+    given = [word for setting in TINY for word in ("--set", setting)]
+    asked = [str(tmp_path / "mine.toml"), "--data", str(data), "-o", str(tmp_path / "out"), "--seeds", "1", *given]
+    answer = crcl("reproduce", *asked)
+    assert answer.code == 0, answer.err
+    assert {line["method"] for line in rows(tmp_path / "out" / "mine.csv") if line["mean"]} == {"GSC", "L2RM"}
+    assert (tmp_path / "out" / "mine.png").is_file()
+    assert "    crcl reproduce mine.toml --data DATA" in (tmp_path / "out" / "mine.md").read_text("utf-8")
+    (tmp_path / "more").mkdir()
+    shutil.copy(tmp_path / "mine.toml", tmp_path / "more")
+    answer = crcl("reproduce", str(tmp_path / "more" / "mine.toml"), *asked)
+    assert answer.code == 2
+    assert "mine.toml: two files of this name" in answer.err
+
+
 @pytest.mark.slow
 def test_a_second_call_trains_and_scores_nothing_and_writes_the_same(
     crcl: Crcl, data: Path, out: Path, monkeypatch: pytest.MonkeyPatch

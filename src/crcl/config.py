@@ -379,7 +379,7 @@ def load(
     if preset is not None:
         values |= _named(_read_preset(preset, errors), source=f"preset {preset}", errors=errors)
     if file is not None:
-        values |= _named(_read_file(Path(file), errors), source=str(file), errors=errors)
+        values |= _named(read_toml(Path(file), errors), source=str(file), errors=errors)
     if base is not None:
         values |= _named(base, source="", errors=errors)
     for setting in [settings] if isinstance(settings, str) else settings:
@@ -434,7 +434,8 @@ def _read_preset(name: str, errors: list[str]) -> dict[str, Any]:
     return tomllib.loads((resources.files("crcl") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _read_file(path: Path, errors: list[str]) -> dict[str, Any]:
+def read_toml(path: Path, errors: list[str]) -> dict[str, Any]:
+    """The content of a file; what is wrong with it goes to the errors."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:

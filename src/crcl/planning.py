@@ -12,28 +12,16 @@ from crcl import inputs, recipe
 from crcl.config import MATCHERS_OF, METHOD_NAMES, Config, keys_of
 from crcl.data import tables
 from crcl.errors import InputError
-from crcl.experiments import Experiment, Profile, Row, Source
+from crcl.experiments import ZERO_SHOT, Experiment, Profile, Row, Source, own
 from crcl.keys import hashed, is_read, job_key
 from crcl.matchers import MATCHERS
 
 OF_REGIONS = ("data.features", "data.ids", "data.text_features", "data.vocab", "data.standardize")
 """Settings about features and words, which a published model has its own of."""
-ZERO_SHOT = "zero-shot"
-"""A recipe that trains nothing: a published model as it comes."""
 PIXELS = ("features.npy", "ids.txt")
 """What `crcl features --pixels` writes."""
 NO_MODEL = "none"
 """Given instead of a model: its rows are left out."""
-OWN = {
-    "method": "the rows of a table say it",
-    "matcher.name": "give --matcher",
-    "matcher.model": "give --model",
-    "noise": "give --noise, and --seeds",
-    "train.seed": "give --seeds",
-    "train.start": "no row begins from another run",
-    "data.path": "give --data",
-}
-"""Keys, or sections, that say what a row is about, so that no setting may; and what to do instead."""
 AT_ONCE = 64  # images whose features are read together
 
 
@@ -334,12 +322,6 @@ class Planner:
             digest.update(pairs.gather(np.arange(first, min(first + AT_ONCE, pairs.images))).data)
         shape = f"{pairs.images} x {pairs.features.shape[1:]}"
         return [pairs.fingerprint(), shape, digest.hexdigest()]
-
-
-def own(settings: Sequence[str]) -> list[tuple[str, str]]:
-    """The keys among settings that say what a row is about, and what to do instead."""
-    found = {key: OWN.get(key) or OWN.get(key.partition(".")[0]) for key in keys_of(settings)}
-    return [(key, instead) for key, instead in found.items() if instead]
 
 
 def _listed(rates: Sequence[float]) -> str:

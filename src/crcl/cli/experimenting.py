@@ -23,7 +23,7 @@ from crcl.train import Interrupted
 
 
 def reproduce(
-    names: Annotated[list[str], typer.Argument(help=f"list, or some of: {', '.join(experiments.NAMES)}.")],
+    names: Annotated[list[str], typer.Argument(help=f"list, or some of: {', '.join(experiments.NAMES)}, FILE.toml.")],
     data: Annotated[
         Path | None,
         typer.Option(
@@ -62,6 +62,9 @@ def reproduce(
             out.print(f"{name:<17}{experiments.experiment(name).title}", soft_wrap=True)
         return
     wanted = [experiments.experiment(name) for name in dict.fromkeys(names)]
+    called = [experiment.name for experiment in wanted]
+    for name in {name for name in called if called.count(name) > 1}:
+        raise InputError(f"{name}.toml: two files of this name; both would be written to {folder / name}.md")
     if data is None and any(experiment.rows for experiment in wanted):
         raise InputError("say with --data where the pairs are")
     planner = Planner(
@@ -126,7 +129,7 @@ def _train_jobs(store: jobs.Store, left: list[jobs.Job], processes: int) -> list
 
 def _reproduce_command(experiment: experiments.Experiment, planner: Planner) -> str:
     """The command that makes a table, without the paths of this machine."""
-    words = ["crcl", "reproduce", experiment.name]
+    words = ["crcl", "reproduce", experiment.file or experiment.name]
     if not experiment.rows:
         return shlex.join(words)
     words += ["--data", "DATA", "--profile", planner.profile.name]
