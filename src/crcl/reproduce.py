@@ -124,7 +124,8 @@ def _figures(
     for number, label in enumerate(labels):
         mine = [place for place, block in enumerate(blocks) if block.label == label]
         named = name if len(labels) == 1 else f"{name}-{number + 1}"
-        figure = DRAWN[experiment.figure](store, [blocks[place] for place in mine], [parts[place] for place in mine])
+        shown = [blocks[place] for place in mine], [parts[place] for place in mine]
+        figure = DRAWN[experiment.figure](store, *shown, title)
         if figure is not None:
             yield named, figure
     if looked_at:
@@ -138,7 +139,7 @@ def _bound(n: int, noise: float) -> Figure:
     return plots.bound(q, lower, upper, title=f"C and C' against q, N = {n}, noise rate {noise:g}")
 
 
-def _robustness(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
+def _robustness(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: str) -> Figure | None:
     """rSum against the rate of mismatches; the method that is best at the highest rate is set off."""
     names = list(dict.fromkeys(line.name for part in parts for line in part.lines if len(line.ours)))
     if not names:
@@ -151,21 +152,28 @@ def _robustness(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) ->
         [names[place] for place in order],
         mean[order],
         spread=deviation[order] if np.isfinite(deviation).any() else None,
-        title=f"Retrieval under mismatches, {blocks[0].label}",
+        title=f"{title}\n{blocks[0].label}",
     )
 
 
-def _bars(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
-    """One bar for each row; the best is set off."""
-    lines = sorted((line for part in parts for line in part.lines if len(line.ours)), key=lambda x: x.ours[:, 6].mean())
-    if not lines:
+def _bars(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: str) -> Figure | None:
+    """One bar for each row, with its rate where there are several; the best is set off."""
+    named = [
+        (line.name if len(blocks) == 1 else f"{line.name}, {100 * block.noise:g} % mismatched", line.ours[:, 6])
+        for block, part in zip(blocks, parts, strict=True)
+        for line in part.lines
+        if len(line.ours)
+    ]
+    if not named:
         return None
-    mean, deviation = _mean_and_deviation([[line.ours[:, 6] for line in lines]])
+    named.sort(key=lambda one: one[1].mean())
+    mean, deviation = _mean_and_deviation([[rsums for _, rsums in named]])
     shown = deviation[0].tolist() if np.isfinite(deviation).any() else None
-    return plots.comparison([line.name for line in lines], mean[0].tolist(), spread=shown, title=blocks[0].label)
+    about = blocks[0].title if len(blocks) == 1 else blocks[0].label
+    return plots.comparison([name for name, _ in named], mean[0].tolist(), spread=shown, title=f"{title}\n{about}")
 
 
-def _sweeps(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
+def _sweeps(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: str) -> Figure | None:
     """rSum against each parameter."""
     names, places, means, deviations = [], [], [], []
     rows = [entry.row for entry in blocks[0].entries]
@@ -179,10 +187,10 @@ def _sweeps(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Fig
     if not np.isfinite(np.concatenate(means)).any():
         return None
     spreads = deviations if np.isfinite(np.concatenate(deviations)).any() else None
-    return plots.sweeps(names, places, means, spreads=spreads, title=blocks[0].title)
+    return plots.sweeps(names, places, means, spreads=spreads, title=f"{title}\n{blocks[0].title}")
 
 
-def _epochs(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
+def _epochs(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: str) -> Figure | None:
     """R@1 on dev over the epochs of the last piece, mean over the seeds."""
     shown = [(entry, _histories(store, entry)) for entry in blocks[0].entries]
     shown = [(entry, histories) for entry, histories in shown if histories]
@@ -194,7 +202,7 @@ def _epochs(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Fig
         ]
         for name, way in (("image to text", "i2t"), ("text to image", "t2i"))
     }
-    return plots.epochs([entry.row.name for entry, _ in shown], values, title=blocks[0].title)
+    return plots.epochs([entry.row.name for entry, _ in shown], values, title=f"{title}\n{blocks[0].title}")
 
 
 def _histories(store: Store, entry: Entry) -> list[list[dict[str, Any]]]:
@@ -207,7 +215,7 @@ def _histories(store: Store, entry: Entry) -> list[list[dict[str, Any]]]:
     return found
 
 
-DRAWN: dict[str, Callable[[Store, Sequence[Block], Sequence[Part]], Figure | None]] = {
+DRAWN: dict[str, Callable[[Store, Sequence[Block], Sequence[Part], str], Figure | None]] = {
     "robustness": _robustness,
     "bars": _bars,
     "sweeps": _sweeps,
