@@ -136,6 +136,15 @@ def test_names_beside_bars_do_not_overlap_and_stay_within_the_figure(table):
         assert box.x1 <= figure.bbox.x1
 
 
+def test_panels_of_distributions_have_the_axes_that_are_asked_for():
+    low, high = CORRESPONDENCE / 4, 0.5 + CORRESPONDENCE / 4
+    figure = plots.distributions([("a", low), ("b", high)], [TRUTH, TRUTH], ranges=[(0, 1), (0, 1)])
+    one, other = figure.axes
+    assert one.get_xlim() == other.get_xlim() == (-0.01, 1.01)
+    for axes in (one, other):
+        np.testing.assert_allclose(axes.patches[0].get_data().edges, np.linspace(0, 1, plots.BINS + 1))
+
+
 def test_the_title_of_a_figure_is_as_wide_as_it():
     title = "Table 1: image-text matching under mismatches, and what one may say of it besides\nsome data"
     for figure in (

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 from tiny import SMALL, Answer, call, environment, start, write_folder
 
-from crcl import adopt, experiments, inputs, jobs, recipe
+from crcl import adopt, experiments, inputs, jobs, plots, recipe, reproduce
 from crcl.checkpoint import Run, is_locked, locked
 from crcl.cli.console import terminal
 from crcl.data.images import wanted_images
@@ -99,6 +99,19 @@ def test_every_name_gives_its_table_and_figure(crcl: Crcl, data: Path, out: Path
         assert ("±" in line[0]) == (row.name in measured and seeds > 1)
     told = ["; paired t-test p = ", "the same with every seed"] if seeds > 1 else ["no test, which needs two seeds"]
     assert any(words in page for words in told)
+
+
+def test_distributions_of_one_kind_have_one_axis(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, object] = {}
+    monkeypatch.setattr(plots, "distributions", lambda panels, truths, **options: drawn.update(options, panels=panels))
+    truth = np.array([True, False])
+    near, far = (np.array([0.2, 0.4]), truth / 3, truth), (np.array([-0.1, 0.3]), truth / 2, truth)
+    reproduce._distributions([("without", near), ("with", far)], "a title")
+    assert drawn["ranges"] == [(-0.1, 0.4), (0.0, 1.0)] * 2
+    assert "seed 0" in str(drawn["title"])
+    (note,) = [note for note in experiments.experiment("fig2").notes if "distributions" in note]
+    assert "similarities by the matcher of the epoch that is best on dev" in note
+    assert "correspondences as the last epoch used them" in note
 
 
 @pytest.fixture(scope="module")

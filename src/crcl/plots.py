@@ -314,16 +314,26 @@ def bound(q: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, title: str = "C a
 
 @matplotlib.rc_context(STYLE)
 def distributions(
-    panels: Sequence[tuple[str, ArrayLike]], truths: Sequence[ArrayLike], *, columns: int = 2, title: str = ""
+    panels: Sequence[tuple[str, ArrayLike]],
+    truths: Sequence[ArrayLike],
+    *,
+    ranges: Sequence[tuple[float, float]] | None = None,
+    columns: int = 2,
+    title: str = "",
 ) -> Figure:
-    """Histograms of values (N,) of matched and mismatched pairs, a panel for each, in rows of `columns`."""
+    """Histograms of values (N,) of matched and mismatched pairs, a panel for each, in rows of `columns`.
+
+    `ranges` has the ends of each panel's axis, so that panels of one kind can be compared; else they are the values'.
+    """
     lines = max(1, -(-len(panels) // columns))
     figure = _figure(4.2 * columns, 2.9 * lines + 0.3)
     for number, ((name, values), truth) in enumerate(zip(panels, truths, strict=True)):
         axes = figure.add_subplot(lines, columns, number + 1)
         shown, matches = np.asarray(values, dtype=np.float64), np.asarray(truth, dtype=bool)
-        edges = np.histogram_bin_edges(shown, BINS)
+        edges = np.histogram_bin_edges(shown, BINS, None if ranges is None else ranges[number])
         counts = _histograms(axes, edges, _matched_and_not(shown, matches))
+        margin = 0.01 * (edges[-1] - edges[0])
+        axes.set_xlim(edges[0] - margin, edges[-1] + margin)
         _scale(axes, counts)
         axes.set_title(_plain(name), parse_math=False)
         axes.legend(fontsize=8)

@@ -236,12 +236,16 @@ def _pairs(store: Store, planner: Planner, experiment: Experiment) -> tuple[list
 
 
 def _distributions(named: Sequence[tuple[str, TrainingPairs]], title: str) -> Figure:
+    """Similarities have one axis, and so have correspondences."""
     panels: list[tuple[str, np.ndarray]] = []
-    truths = []
+    truths, ranges = [], []
+    lowest = min(float(similarity.min()) for _, (similarity, _, _) in named)
+    highest = max(float(similarity.max()) for _, (similarity, _, _) in named)
     for name, (similarity, belief, truth) in named:
         panels += [(f"Similarities {name}", similarity), (f"Correspondences {name}", belief)]
         truths += [truth, truth]
-    return plots.distributions(panels, truths, title=title)
+        ranges += [(lowest, highest), (0.0, 1.0)]
+    return plots.distributions(panels, truths, ranges=ranges, title=f"{title}\ntraining pairs, seed 0")
 
 
 def _rsums(part: Part, name: str) -> np.ndarray:
