@@ -101,6 +101,26 @@ def test_every_name_gives_its_table_and_figure(crcl: Crcl, data: Path, out: Path
     assert any(words in page for words in told)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "warned"),
+    [
+        ("table1", [], True),
+        ("fig2", [], True),
+        ("table1", ["--matcher", "vse"], False),
+        ("table4", [], False),
+    ],
+)
+def test_matchers_of_the_small_profile_are_not_to_be_compared(
+    crcl: Crcl, data: Path, tmp_path: Path, name: str, given: list[str], warned: bool
+) -> None:
+    asked = [name, "--data", str(data), "-o", str(tmp_path), "--noise", "0.6", "--seeds", "1", *given, "--gather"]
+    answer = crcl("reproduce", *asked)
+    assert answer.code == 0, answer.err
+    page = (tmp_path / f"{name}.md").read_text("utf-8")
+    assert ("compare methods on one matcher, not matchers" in page) == warned
+    assert ("the mean of SAF and SGR" in page) == (name == "table1" and not given)
+
+
 def test_distributions_of_one_kind_have_one_axis(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: dict[str, object] = {}
     monkeypatch.setattr(plots, "distributions", lambda panels, truths, **options: drawn.update(options, panels=panels))

@@ -50,7 +50,10 @@ def gather(
         written.append(store.out / f"{experiment.name}.csv")
         write_bytes(written[-1], comparison.table(parts).encode())
     written.append(store.out / f"{experiment.name}.md")
-    write_bytes(written[-1], _page(planner, experiment, parts, list(figures), command).encode())
+    write_bytes(
+        written[-1],
+        _page(planner, experiment, parts, list(figures), command, several=_several_matchers(blocks)).encode(),
+    )
     return written, failed
 
 
@@ -84,7 +87,21 @@ def _part(store: Store, block: Block) -> Part:
     return Part(block.title, tuple(block.columns.values()), tuple(lines))
 
 
-def _page(planner: Planner, experiment: Experiment, parts: Sequence[Part], figures: Sequence[str], command: str) -> str:
+def _several_matchers(blocks: Sequence[Block]) -> bool:
+    """Whether some rows are on other matchers than others."""
+    trials = [trial for block in blocks for entry in block.entries for trial in entry.trials]
+    return len({frozenset(job.config.matcher.name for job in trial.jobs) for trial in trials}) > 1
+
+
+def _page(
+    planner: Planner,
+    experiment: Experiment,
+    parts: Sequence[Part],
+    figures: Sequence[str],
+    command: str,
+    *,
+    several: bool,
+) -> str:
     lines = [f"# {experiment.title}", "", f"    {command}", ""]
     if parts:
         seeds = "seed 0" if planner.seeds == 1 else f"mean ± standard deviation over seeds 0 to {planner.seeds - 1}"
@@ -94,6 +111,10 @@ def _page(planner: Planner, experiment: Experiment, parts: Sequence[Part], figur
             "",
         ]
     lines += [f"- {note}" for note in experiment.notes]
+    if not planner.matcher:
+        lines += [f"- {note}" for note in experiment.notes_of_matchers]
+    if several and planner.profile.between_matchers:
+        lines.append(f"- {planner.profile.between_matchers}")
     if parts and planner.matcher:
         others = " but those of published models" if any(row.model for row in experiment.rows) else ""
         lines.append(f"- Every row{others} is trained on `{planner.matcher}` instead of on its own matchers.")

@@ -77,6 +77,8 @@ class Experiment:
     file: str = ""
     """The user's file that declares it; none: it is of the paper."""
     notes: tuple[str, ...] = ()
+    notes_of_matchers: tuple[str, ...] = ()
+    """Those that hold only where each row has its own matchers."""
     columns: tuple[str, ...] = ()
     """The paper's data sets."""
     rows: tuple[Row, ...] = ()
@@ -127,6 +129,8 @@ class Profile:
     name: str
     sources: dict[str, Source]
     recipes: dict[str, Recipe]
+    between_matchers: str = ""
+    """What to know where rows on different matchers stand beside each other."""
 
     def recipe(self, name: str) -> Recipe:
         """A compared method with its schedule, or a method with that of its preset."""
@@ -158,6 +162,7 @@ def _experiment(name: str, content: dict[str, Any], *, file: str = "") -> Experi
         figure=content.get("figure", "robustness" if several else "bars"),
         file=file,
         notes=tuple(content.get("notes", ())),
+        notes_of_matchers=tuple(content.get("notes_of_matchers", ())),
         columns=columns if rows else (),
         rows=tuple(rows),
         distributions=tuple(_row(entry, columns, noise) for entry in content.get("distributions", ())),
@@ -178,7 +183,7 @@ def profile(name: str) -> Profile:
         key: Recipe(entry["method"], tuple(entry.get("set", ())), tuple(entry.get("when", ())))
         for key, entry in content["recipes"].items()
     }
-    return Profile(name, sources, recipes)
+    return Profile(name, sources, recipes, content.get("between_matchers", ""))
 
 
 def _read(*path: str) -> dict[str, Any]:
@@ -223,6 +228,7 @@ class _UsersTable(_Table):
     title: str = ""
     figure: Literal["robustness", "bars", "sweeps", "epochs"] = "bars"
     notes: list[str] = []
+    notes_of_matchers: list[str] = []
     columns: Annotated[list[str], Field(min_length=1)] = list(ANY_DATA)
     noise: Rates | None = None
     rows: list[_UsersRow] = []
