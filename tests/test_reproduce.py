@@ -23,6 +23,7 @@ from crcl import adopt, experiments, inputs, jobs, plots, recipe, reproduce
 from crcl.checkpoint import Run, is_locked, locked
 from crcl.cli.console import terminal
 from crcl.data.images import wanted_images
+from crcl.data.vocab import Vocabulary
 from crcl.errors import TrainingError
 from crcl.extract import extract
 from crcl.features import PixelGrid
@@ -403,6 +404,25 @@ def test_a_cluster_does_the_same_and_the_same_command_gathers(
     assert "finished already" in finished.out
 
 
+def test_printed_commands_find_the_files_of_settings_from_anywhere(
+    crcl: Crcl, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("known rows.npy", np.arange(4))
+    Vocabulary.build((data / "train_caps.txt").read_text().splitlines(), minimum=1).save("words.json")
+    files = ["--set", "data.vocab=words.json", "--set", 'mscn.trusted="known rows.npy"']
+    answer = crcl(*words("table1", data, tmp_path / "out", *files, "--print-jobs"))
+    assert answer.code == 0, answer.err
+    commands = [shlex.split(line) for line in answer.out.splitlines()]
+    assert all(f"data.vocab={tmp_path / 'words.json'}" in command for command in commands)
+    (trusting,) = {command[command.index("--method") + 1] for command in commands if "mscn" in " ".join(command)}
+    assert trusting == "mscn"
+    monkeypatch.chdir("/")
+    command = next(command for command in commands if "mscn" in command)
+    assert f"mscn.trusted={tmp_path / 'known rows.npy'}" in command
+    assert crcl(*command[1:]).code == 0
+
+
 @pytest.mark.slow
 def test_processes_train_beside_each_other_and_tell_of_failures(data: Path, tmp_path: Path) -> None:
     planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
@@ -583,6 +603,9 @@ def test_the_list_names_all(crcl: Crcl) -> None:
         (["table1", "--data", "DATA", "--profile", "paper"], "coco_precomp, "),
         (["table1", "--data", "DATA", "--noise", "0.3"], "table1 (has the rates 0.2, 0.4, 0.6, 0.8, not 0.3)"),
         (["table1", "--data", "DATA", "--matcher", "vsee"], "needs the matcher vsee"),
+        (["table1", "--data", "DATA", "--matcher", "clip"], "--matcher clip: it begins as a published model"),
+        (["table1", "--data", "DATA", "--matcher", "dual"], "matcher dual reads vectors of captions"),
+        (["table1", "--data", "DATA", "--gather", "--print-jobs"], "(--print-jobs) or write what there is (--gather)"),
         (["table1", "--data", "DATA", "--set", "train.lrr=1"], "did you mean 'train.lr'"),
         (["table4", "--data", "DATA", "--set", "data.vocab=nowhere.json"], "nowhere.json: cannot be read"),
     ],

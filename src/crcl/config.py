@@ -387,9 +387,14 @@ def load(
     return _build(values, errors)
 
 
+def given(settings: Sequence[str]) -> dict[str, Any]:
+    """The dotted keys that `key=value` settings name, right or wrong, and their values."""
+    return {key: value for setting in settings for key, value in _flatten(_read_setting(setting, [])).items()}
+
+
 def keys_of(settings: Sequence[str]) -> list[str]:
     """The dotted keys that `key=value` settings name, right or wrong."""
-    return [key for setting in settings for key in _flatten(_read_setting(setting, []))]
+    return list(given(settings))
 
 
 def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:

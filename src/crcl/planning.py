@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from crcl import inputs, recipe
-from crcl.config import MATCHERS_OF, METHOD_NAMES, Config, keys_of
+from crcl.config import MATCHERS_OF, METHOD_NAMES, Config, DataConfig, given, keys_of
 from crcl.data import tables
 from crcl.errors import InputError
 from crcl.experiments import ZERO_SHOT, Experiment, Profile, Row, Source, own
-from crcl.keys import hashed, is_read, job_key
+from crcl.keys import FILES, hashed, is_read, job_key
 from crcl.matchers import MATCHERS
+from crcl.matchers.base import is_pretrained, reads_vectors
 
 OF_REGIONS = ("data.features", "data.ids", "data.text_features", "data.vocab", "data.standardize")
 """Settings about features and words, which a published model has its own of."""
@@ -105,9 +106,16 @@ class Planner:
     models: dict[str, str] = field(default_factory=dict)
     """Folders, or other names, of published models by their names on the hub."""
     _fingerprints: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _with_vectors: list[DataConfig] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Refuse settings that would train something else than the rows are called."""
+        """Refuse what would train something else than the rows are called; files are found from anywhere."""
+        if self.matcher is not None and is_pretrained(MATCHERS.get(self.matcher)):
+            raise InputError(
+                f"--matcher {self.matcher}: it begins as a published model, which rows that read regions do not have; "
+                "table3 has rows of such models"
+            )
+        self.settings = tuple(_absolute(setting) for setting in self.settings)
         wrong = [f"--set {key}: what a row is about cannot be set; {instead}" for key, instead in own(self.settings)]
         if wrong:
             raise InputError("\n".join(wrong))
@@ -247,7 +255,7 @@ class Planner:
         settings = (
             *chosen.settings_for(matcher=matcher, folder=source.folder, noise=rate),
             *self._asked(row),
-            *row.settings,
+            *(_absolute(setting) for setting in row.settings),
             *([f"matcher.model={self._model(row.model)}"] if row.model is not None else []),
         )
         base: dict[str, Any] = {"method": chosen.method, "matcher.name": matcher, "data.path": str(folder.absolute())}
@@ -256,6 +264,8 @@ class Planner:
         # what a run does not read is not told to it, so that the same run is begun and gone on with the same way
         settings = tuple(one for one in settings if any(is_read(key, chosen.method, matcher) for key in keys_of([one])))
         config = recipe.asked_config(preset=preset, base=base, settings=settings)
+        if reads_vectors(MATCHERS[matcher]):
+            self._require_vectors(config)
         words = [str(folder.absolute()), "--preset", preset, "--method", chosen.method, "--matcher", matcher]
         words += ["--noise", str(rate), "--noise-seed", str(seed), "--seed", str(seed)]
         words += [word for setting in settings for word in ("--set", setting)]
@@ -263,6 +273,12 @@ class Planner:
         about = ", ".join([trained, *row.settings, self.label(source), f"{100 * rate:g} % mismatched"])
         key = job_key(config, self.fingerprint(row, source, "train", "dev"))
         return Job(key, f"{about}, seed {seed}", seed, config, tuple(words))
+
+    def _require_vectors(self, config: Config) -> None:
+        """Refuse data without vectors of captions, once for all runs on them."""
+        if config.data not in self._with_vectors:
+            inputs.require_vectors(config, inputs.read_split(config, "train"))
+            self._with_vectors.append(config.data)
 
     def _untrained(self, row: Row, matcher: str, source: Source) -> Job:
         """A published model as it comes; no setting of a training changes it."""
@@ -322,6 +338,13 @@ class Planner:
             digest.update(pairs.gather(np.arange(first, min(first + AT_ONCE, pairs.images))).data)
         shape = f"{pairs.images} x {pairs.features.shape[1:]}"
         return [pairs.fingerprint(), shape, digest.hexdigest()]
+
+
+def _absolute(setting: str) -> str:
+    """A setting that names a file, with its whole path."""
+    key = _key(setting)
+    where = given([setting]).get(key) if key in FILES else None
+    return f"{key}={Path(str(where)).absolute()}" if where else setting
 
 
 def _listed(rates: Sequence[float]) -> str:

@@ -61,6 +61,8 @@ def reproduce(
         for name in experiments.NAMES:
             out.print(f"{name:<17}{experiments.experiment(name).title}", soft_wrap=True)
         return
+    if print_jobs and only_gather:
+        raise InputError("print what is left to train (--print-jobs) or write what there is (--gather), not both")
     wanted = [experiments.experiment(name) for name in dict.fromkeys(names)]
     called = [experiment.name for experiment in wanted]
     for name in {name for name in called if called.count(name) > 1}:

@@ -325,8 +325,6 @@ def _wrong_runs(runs: Sequence[str], model: str | None) -> Iterator[str]:
         if matcher not in MATCHER_NAMES:
             near = did_you_mean(matcher, MATCHER_NAMES)
             yield f"runs: no matcher '{matcher}'{near}; there are {', '.join(MATCHER_NAMES)}"
-        if matcher == "dual":
-            yield "runs: dual reads vectors of captions, which the data of a table do not have; take another matcher"
         if (matcher == "clip") != (model is not None):
             yield "runs: clip, and no other matcher, needs a model (its name on the hub)"
 
