@@ -22,6 +22,7 @@ from tiny import SMALL, Answer, call, environment, start, write_folder
 from crcl import adopt, experiments, inputs, jobs, plots, recipe, reproduce
 from crcl.checkpoint import Run, is_locked, locked
 from crcl.cli.console import terminal
+from crcl.config import differences
 from crcl.data.images import wanted_images
 from crcl.data.vocab import Vocabulary
 from crcl.errors import TrainingError
@@ -334,6 +335,39 @@ def test_numbers_are_those_of_the_runs(crcl: Crcl, data: Path, out: Path) -> Non
         ]
         assert float(line["mean"]) == pytest.approx(np.mean(sums), abs=1e-3)
         assert float(line["deviation"]) == pytest.approx(np.std(sums, ddof=1), abs=1e-3)
+
+
+SWEPT = {"τ": "loss.tau", "β": "ledger.momentum", "ε": "ledger.threshold"}
+
+
+def test_runs_of_a_sweep_differ_in_its_parameter_alone(data: Path) -> None:
+    planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
+    (block,) = planner.blocks(experiments.experiment("supp-fig-params"))
+    for parameter, key in SWEPT.items():
+        swept = [entry for entry in block.entries if entry.row.sweep and entry.row.sweep[0] == parameter]
+        configs = [entry.trials[0].jobs[0].config for entry in swept]
+        values = [entry.row.sweep[1] for entry in swept if entry.row.sweep]
+        section, _, leaf = key.partition(".")
+        assert [getattr(getattr(config, section), leaf) for config in configs] == values
+        assert all(set(differences(configs[0], config)) == {key} for config in configs[1:])
+        assert len({entry.trials[0].jobs[0].key for entry in swept}) == len(values) == len(set(values))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parameter", SWEPT)
+def test_every_swept_parameter_changes_what_comes_out(parameter: str, tmp_path: Path) -> None:
+    """With enough epochs and pairs that beliefs are corrected and thresholds reached."""
+    folder = write_folder(tmp_path / "pairs", train=48, held_out=32)
+    longer = (*TINY, "train.pieces=[3,6]", "train.augment=false")
+    planner = Planner(experiments.profile("cpu"), folder, seeds=1, settings=longer, matcher="bow")
+    (block,) = planner.blocks(experiments.experiment("supp-fig-params"))
+    swept = [entry for entry in block.entries if entry.row.sweep and entry.row.sweep[0] == parameter]
+    store, sums = jobs.Store(tmp_path / "out"), set()
+    for entry in (swept[0], swept[2], swept[-1]):
+        (trial,) = entry.trials
+        recipe.train(trial.jobs[0].config, store.run(trial.jobs[0]), resume=True)
+        sums.add(store.measure(trial)[6])
+    assert len(sums) > 1
 
 
 @pytest.mark.slow
