@@ -89,3 +89,10 @@ def test_a_run_without_epochs_or_with_damaged_metrics_is_refused(data, tmp_path,
     answer = call(capsys, monkeypatch, "plot", str(tmp_path / "run"))
     assert answer.code == 2
     assert "metrics.jsonl: damaged" in answer.err
+
+
+@pytest.mark.parametrize("threshold", ["5", "-0.1", "nan"])
+def test_a_threshold_that_no_belief_can_have_is_refused(capsys, monkeypatch, tmp_path, threshold):
+    answer = call(capsys, monkeypatch, "plot", str(tmp_path), "--threshold", threshold)
+    assert answer.code == 2
+    assert f"the threshold must be between 0 and 1, got {threshold}" in answer.err

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from crcl import plots
+from crcl import experiments, plots
 from crcl.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -110,6 +110,51 @@ def test_the_lines_of_robustness_are_told_apart_without_colour(tmp_path):
     assert len({line.get_color() for line in lines}) == len(plots.LINES)
     assert lines[0].get_linewidth() > max(line.get_linewidth() for line in lines[1:])
     assert written(figure, tmp_path / "a.png").std() > 0
+
+
+def overlaps(texts: list) -> bool:
+    boxes = [text.get_window_extent() for text in texts]
+    return any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
+
+
+@pytest.mark.parametrize("table", ["table2", "table3", "table4", "supp-table3"])
+def test_names_beside_bars_do_not_overlap_and_stay_within_the_figure(table):
+    declared = experiments.experiment(table)
+    names = [f"{row.name}, 20 % mismatched" for row in declared.rows]
+    values = [300.0 + number for number in range(len(names))]
+    figure = plots.comparison(names, values, spread=[5.0] * len(names), title=f"{declared.title}\nsome data")
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    named = [tick.label1 for tick in axes.yaxis.get_major_ticks()]
+    assert " ".join(named[0].get_text().split()) == names[0]
+    assert not overlaps(named)
+    assert not overlaps(axes.texts)
+    assert not overlaps([figure._suptitle, axes.patches[-1]])
+    for text in [*named, *axes.texts, figure._suptitle]:
+        box = text.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
+
+
+def test_panels_of_distributions_have_the_axes_that_are_asked_for():
+    low, high = CORRESPONDENCE / 4, 0.5 + CORRESPONDENCE / 4
+    figure = plots.distributions([("a", low), ("b", high)], [TRUTH, TRUTH], ranges=[(0, 1), (0, 1)])
+    one, other = figure.axes
+    assert one.get_xlim() == other.get_xlim() == (-0.01, 1.01)
+    for axes in (one, other):
+        np.testing.assert_allclose(axes.patches[0].get_data().edges, np.linspace(0, 1, plots.BINS + 1))
+
+
+def test_the_title_of_a_figure_is_as_wide_as_it():
+    title = "Table 1: image-text matching under mismatches, and what one may say of it besides\nsome data"
+    for figure in (
+        plots.robustness([0.2], ["a"], [[1.0]], title=title),
+        plots.sweeps(["τ"], [[0.1]], [[300]], title=title),
+        plots.distributions([("a", CORRESPONDENCE)], [TRUTH], title=title),
+    ):
+        figure.canvas.draw()
+        assert figure._suptitle.get_window_extent().x1 <= figure.bbox.x1
+        assert " ".join(figure._suptitle.get_text().split()) == " ".join(title.split())
 
 
 @pytest.mark.parametrize("caption", HOSTILE, ids=range(len(HOSTILE)))

@@ -19,9 +19,12 @@ import pytest
 from PIL import Image
 from tiny import SMALL, Answer, call, environment, start, write_folder
 
-from crcl import adopt, experiments, inputs, jobs, recipe
-from crcl.checkpoint import Run, locked
+from crcl import adopt, experiments, inputs, jobs, plots, recipe, reproduce
+from crcl.checkpoint import Run, is_locked, locked
+from crcl.cli.console import terminal
+from crcl.config import differences
 from crcl.data.images import wanted_images
+from crcl.data.vocab import Vocabulary
 from crcl.errors import TrainingError
 from crcl.extract import extract
 from crcl.features import PixelGrid
@@ -98,6 +101,39 @@ def test_every_name_gives_its_table_and_figure(crcl: Crcl, data: Path, out: Path
         assert ("±" in line[0]) == (row.name in measured and seeds > 1)
     told = ["; paired t-test p = ", "the same with every seed"] if seeds > 1 else ["no test, which needs two seeds"]
     assert any(words in page for words in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "warned"),
+    [
+        ("table1", [], True),
+        ("fig2", [], True),
+        ("table1", ["--matcher", "vse"], False),
+        ("table4", [], False),
+    ],
+)
+def test_matchers_of_the_small_profile_are_not_to_be_compared(
+    crcl: Crcl, data: Path, tmp_path: Path, name: str, given: list[str], warned: bool
+) -> None:
+    asked = [name, "--data", str(data), "-o", str(tmp_path), "--noise", "0.6", "--seeds", "1", *given, "--gather"]
+    answer = crcl("reproduce", *asked)
+    assert answer.code == 0, answer.err
+    page = (tmp_path / f"{name}.md").read_text("utf-8")
+    assert ("compare methods on one matcher, not matchers" in page) == warned
+    assert ("the mean of SAF and SGR" in page) == (name == "table1" and not given)
+
+
+def test_distributions_of_one_kind_have_one_axis(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, object] = {}
+    monkeypatch.setattr(plots, "distributions", lambda panels, truths, **options: drawn.update(options, panels=panels))
+    truth = np.array([True, False])
+    near, far = (np.array([0.2, 0.4]), truth / 3, truth), (np.array([-0.1, 0.3]), truth / 2, truth)
+    reproduce._distributions([("without", near), ("with", far)], "a title")
+    assert drawn["ranges"] == [(-0.1, 0.4), (0.0, 1.0)] * 2
+    assert "seed 0" in str(drawn["title"])
+    (note,) = [note for note in experiments.experiment("fig2").notes if "distributions" in note]
+    assert "similarities by the matcher of the epoch that is best on dev" in note
+    assert "correspondences as the last epoch used them" in note
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +280,24 @@ def test_a_model_that_changes_is_another_run(clips: Path, tmp_path: Path) -> Non
     assert job_key(config, "data") != before
 
 
+def test_a_table_of_ones_own_is_made_by_its_path(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'noise = [0.4]\n[[rows]]\nname = "GSC"\nruns = ["gsc/bow"]\n[[rows]]\nname = "L2RM"\nruns = ["l2rm/bow"]\n'
+    )
+    given = [word for setting in TINY for word in ("--set", setting)]
+    asked = [str(tmp_path / "mine.toml"), "--data", str(data), "-o", str(tmp_path / "out"), "--seeds", "1", *given]
+    answer = crcl("reproduce", *asked)
+    assert answer.code == 0, answer.err
+    assert {line["method"] for line in rows(tmp_path / "out" / "mine.csv") if line["mean"]} == {"GSC", "L2RM"}
+    assert (tmp_path / "out" / "mine.png").is_file()
+    assert "    crcl reproduce mine.toml --data DATA" in (tmp_path / "out" / "mine.md").read_text("utf-8")
+    (tmp_path / "more").mkdir()
+    shutil.copy(tmp_path / "mine.toml", tmp_path / "more")
+    answer = crcl("reproduce", str(tmp_path / "more" / "mine.toml"), *asked)
+    assert answer.code == 2
+    assert "mine.toml: two files of this name" in answer.err
+
+
 @pytest.mark.slow
 def test_a_second_call_trains_and_scores_nothing_and_writes_the_same(
     crcl: Crcl, data: Path, out: Path, monkeypatch: pytest.MonkeyPatch
@@ -281,6 +335,39 @@ def test_numbers_are_those_of_the_runs(crcl: Crcl, data: Path, out: Path) -> Non
         ]
         assert float(line["mean"]) == pytest.approx(np.mean(sums), abs=1e-3)
         assert float(line["deviation"]) == pytest.approx(np.std(sums, ddof=1), abs=1e-3)
+
+
+SWEPT = {"τ": "loss.tau", "β": "ledger.momentum", "ε": "ledger.threshold"}
+
+
+def test_runs_of_a_sweep_differ_in_its_parameter_alone(data: Path) -> None:
+    planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
+    (block,) = planner.blocks(experiments.experiment("supp-fig-params"))
+    for parameter, key in SWEPT.items():
+        swept = [entry for entry in block.entries if entry.row.sweep and entry.row.sweep[0] == parameter]
+        configs = [entry.trials[0].jobs[0].config for entry in swept]
+        values = [entry.row.sweep[1] for entry in swept if entry.row.sweep]
+        section, _, leaf = key.partition(".")
+        assert [getattr(getattr(config, section), leaf) for config in configs] == values
+        assert all(set(differences(configs[0], config)) == {key} for config in configs[1:])
+        assert len({entry.trials[0].jobs[0].key for entry in swept}) == len(values) == len(set(values))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parameter", SWEPT)
+def test_every_swept_parameter_changes_what_comes_out(parameter: str, tmp_path: Path) -> None:
+    """With enough epochs and pairs that beliefs are corrected and thresholds reached."""
+    folder = write_folder(tmp_path / "pairs", train=48, held_out=32)
+    longer = (*TINY, "train.pieces=[3,6]", "train.augment=false")
+    planner = Planner(experiments.profile("cpu"), folder, seeds=1, settings=longer, matcher="bow")
+    (block,) = planner.blocks(experiments.experiment("supp-fig-params"))
+    swept = [entry for entry in block.entries if entry.row.sweep and entry.row.sweep[0] == parameter]
+    store, sums = jobs.Store(tmp_path / "out"), set()
+    for entry in (swept[0], swept[2], swept[-1]):
+        (trial,) = entry.trials
+        recipe.train(trial.jobs[0].config, store.run(trial.jobs[0]), resume=True)
+        sums.add(store.measure(trial)[6])
+    assert len(sums) > 1
 
 
 @pytest.mark.slow
@@ -351,6 +438,25 @@ def test_a_cluster_does_the_same_and_the_same_command_gathers(
     assert "finished already" in finished.out
 
 
+def test_printed_commands_find_the_files_of_settings_from_anywhere(
+    crcl: Crcl, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("known rows.npy", np.arange(4))
+    Vocabulary.build((data / "train_caps.txt").read_text().splitlines(), minimum=1).save("words.json")
+    files = ["--set", "data.vocab=words.json", "--set", 'mscn.trusted="known rows.npy"']
+    answer = crcl(*words("table1", data, tmp_path / "out", *files, "--print-jobs"))
+    assert answer.code == 0, answer.err
+    commands = [shlex.split(line) for line in answer.out.splitlines()]
+    assert all(f"data.vocab={tmp_path / 'words.json'}" in command for command in commands)
+    (trusting,) = {command[command.index("--method") + 1] for command in commands if "mscn" in " ".join(command)}
+    assert trusting == "mscn"
+    monkeypatch.chdir("/")
+    command = next(command for command in commands if "mscn" in command)
+    assert f"mscn.trusted={tmp_path / 'known rows.npy'}" in command
+    assert crcl(*command[1:]).code == 0
+
+
 @pytest.mark.slow
 def test_processes_train_beside_each_other_and_tell_of_failures(data: Path, tmp_path: Path) -> None:
     planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
@@ -363,7 +469,99 @@ def test_processes_train_beside_each_other_and_tell_of_failures(data: Path, tmp_
     assert len(failed) == 1
     assert failed[0].startswith("a broken one: ")
     assert "train.lr: must be greater than 0" in failed[0]
-    assert any(line.startswith("2 of 2 runs done") for line in told)
+    assert [line.partition(" runs")[0] for line in told] == ["1 of 2", "2 of 2"]
+    assert sum("; failed: a broken one" in line for line in told) == 1
+    assert sum(f"; done: {good.about}" in line for line in told) == 1
+    log = tmp_path / "logs" / "broken.log"
+    before = log.read_bytes()
+    assert jobs.train_apart(store, [broken], 2, say=told.append) == failed
+    assert log.read_bytes() == before * 2  # what was said before is kept
+
+
+@pytest.mark.slow
+def test_killed_outright_with_processes_the_next_call_takes_what_they_leave(
+    crcl: Crcl, data: Path, tmp_path: Path
+) -> None:
+    """The trainings of a killed call go on; they are waited for, and none is begun twice or called failed."""
+    longer = ["--seeds", "1", "--set", "train.pieces=[1,60]", "--jobs", "2"]
+    asked = words("table4", data, tmp_path / "killed", *longer)
+    process = start(*asked)
+    runs = tmp_path / "killed" / "runs"
+    until = time.monotonic() + 120
+    while sum(is_locked(run) for run in runs.glob("*")) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    left = {run.name for run in runs.iterdir() if is_locked(run)}
+    assert left
+    answer = crcl(*asked)
+    assert answer.code == 0, answer.err
+    assert "another process is training it already: " in answer.err
+    assert "6 of 6 runs" in answer.err
+    assert "failed" not in answer.err
+    assert len(list(runs.iterdir())) == 6
+    logs = [(tmp_path / "killed" / "logs" / f"{name}.log").read_text("utf-8") for name in left]
+    assert not any("another process" in log for log in logs)
+    assert crcl(*words("table4", data, tmp_path / "whole", *longer[:-2])).code == 0
+    assert (tmp_path / "killed" / "table4.csv").read_bytes() == (tmp_path / "whole" / "table4.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_run_that_another_process_trains_is_waited_for(data: Path, tmp_path: Path) -> None:
+    planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=(*TINY, "train.pieces=[1,60]"), matcher="bow")
+    entries = planner.blocks(experiments.experiment("table4"))[0].entries
+    first, second = (entry.trials[0].jobs[0] for entry in entries[:2])
+    store, told = jobs.Store(tmp_path), []
+    process = start(*first.command(store.run(first))[1:])
+    until = time.monotonic() + 120
+    while not is_locked(store.run(first)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert jobs.train_here(store, [first, second], say=told.append, listen=terminal) == []
+    assert process.wait() == 0
+    assert store.finished(first)
+    assert store.finished(second)
+    assert told[-1].endswith(f"waiting for {store.run(first)}")  # after what could be done meanwhile
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("processes", "damage", "told"),
+    [
+        ("1", lambda run: (run / "training.pt").write_bytes(b"broken"), "training.pt: damaged"),
+        ("1", lambda run: (run / "config.json").unlink(), "exists already"),
+        ("1", lambda run: (run / "matcher.safetensors").write_bytes(b"broken"), "matcher.safetensors: damaged"),
+        ("2", lambda run: (run / "config.json").write_text("{"), "config.json: damaged"),
+    ],
+    ids=["state", "no config", "weights", "config"],
+)
+def test_a_damaged_run_costs_its_own_cell_and_is_named(
+    crcl: Crcl,
+    data: Path,
+    out: Path,
+    tmp_path: Path,
+    processes: str,
+    damage: Callable[[Path], object],
+    told: str,
+) -> None:
+    assert crcl(*words("table4", data, out)).code == 0
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    planner = Planner(experiments.profile("cpu"), data, seeds=2, settings=TINY, matcher="bow")
+    trial = planner.blocks(experiments.experiment("table4"))[0].entries[-1].trials[1]
+    run = tmp_path / "runs" / trial.jobs[0].key
+    (tmp_path / "scores" / f"{trial.key}.json").unlink()
+    if not told.startswith("matcher"):  # only then the rest is looked at again
+        (run / "finished").unlink()
+    damage(run)
+    answer = crcl(*words("table4", data, tmp_path, "--jobs", processes))
+    assert answer.code == 1
+    assert "1 of 12 runs failed:\ninfonce on bow, pairs, 60 % mismatched, seed 1: " in answer.err
+    assert told in answer.err
+    assert f"; delete {run}, and the same command trains it anew" in answer.err
+    assert "--" not in answer.err.partition("runs failed:")[2]
+    assert {line["seeds"] for line in rows(tmp_path / "table4.csv") if line["method"] == "L_d"} == {"1"}
+    shutil.rmtree(run)
+    assert crcl(*words("table4", data, tmp_path)).code == 0
+    assert (tmp_path / "table4.csv").read_bytes() == (out / "table4.csv").read_bytes()
 
 
 @pytest.mark.slow
@@ -437,8 +635,11 @@ def test_the_list_names_all(crcl: Crcl) -> None:
         (["table1", "--data", "nowhere"], "none of its data is there: nowhere"),
         (["table1", "--data", "DATA", "--profile", "papper"], "did you mean 'paper'"),
         (["table1", "--data", "DATA", "--profile", "paper"], "coco_precomp, "),
-        (["table1", "--data", "DATA", "--noise", "0.3"], "table1: has the rates 0.2, 0.4, 0.6, 0.8, not 0.3"),
+        (["table1", "--data", "DATA", "--noise", "0.3"], "table1 (has the rates 0.2, 0.4, 0.6, 0.8, not 0.3)"),
         (["table1", "--data", "DATA", "--matcher", "vsee"], "needs the matcher vsee"),
+        (["table1", "--data", "DATA", "--matcher", "clip"], "--matcher clip: it begins as a published model"),
+        (["table1", "--data", "DATA", "--matcher", "dual"], "matcher dual reads vectors of captions"),
+        (["table1", "--data", "DATA", "--gather", "--print-jobs"], "(--print-jobs) or write what there is (--gather)"),
         (["table1", "--data", "DATA", "--set", "train.lrr=1"], "did you mean 'train.lr'"),
         (["table4", "--data", "DATA", "--set", "data.vocab=nowhere.json"], "nowhere.json: cannot be read"),
     ],
@@ -450,6 +651,61 @@ def test_what_is_wrong_is_said_before_anything_is_trained(
     assert answer.code == 2
     assert message in answer.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_table_without_the_rate_is_left_out_beside_one_that_has_it(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    asked = ["table1", "table4", "supp-fig-c", "--data", str(data), "-o", str(tmp_path), "--matcher", "bow"]
+    answer = crcl("reproduce", *asked, "--noise", "0.4", "--noise", "0.3", "--gather")
+    assert answer.code == 0, answer.err
+    assert "left out: table4 (has the rates 0.6, not 0.4, 0.3)" in answer.err
+    assert "left out: table1 at the rates 0.3 (it has 0.2, 0.4, 0.6, 0.8)" in answer.err
+    assert {path.name for path in tmp_path.glob("*.md")} == {"table1.md", "supp-fig-c.md"}
+    assert "Left out: table1 at the rates 0.3" in (tmp_path / "table1.md").read_text("utf-8")
+
+
+def test_distributions_of_another_rate_are_left_out_with_a_line(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    answer = crcl("reproduce", "fig2", "--data", str(data), "-o", str(tmp_path), "--noise", "0.4", "--gather")
+    assert answer.code == 0, answer.err
+    page = (tmp_path / "fig2.md").read_text("utf-8")
+    for name in ("without SCC", "with SCC"):
+        assert f"note: left out: the distributions {name} (it is of the rate 0.6)" in answer.err
+        assert f"- Left out: the distributions {name} (it is of the rate 0.6)." in page
+
+
+def test_distributions_without_regions_are_left_out_with_a_line(crcl: Crcl, tmp_path: Path) -> None:
+    table, pixels = tmp_path / "pairs.csv", tmp_path / "pixels"
+    table.write_text("image,caption,split\n" + "".join(f"{n}.jpg,a dog,train\n" for n in range(4)))
+    asked = ["fig2", "--data", str(table), "--pixels", str(pixels), "-o", str(tmp_path / "out"), "--noise", "0.6"]
+    answer = crcl("reproduce", *asked, "--gather", "--profile", "cpu")
+    assert answer.code == 0, answer.err
+    assert "left out: the distributions with SCC (no features of regions are given)" in answer.err
+    assert "| CRCL-SGR | no features of regions are given |" in (tmp_path / "out" / "fig2.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("setting", "instead"),
+    [
+        ("method=triplet", "the rows of a table say it"),
+        ("matcher.name=vse", "give --matcher"),
+        ("matcher.model=clip", "give --model"),
+        ("noise.rate=0.2", "give --noise"),
+        ("noise.file=index.npy", "give --noise"),
+        ("noise={rate=0.2}", "give --noise"),
+        ("train.seed=7", "give --seeds"),
+        ("train.start=runs/one", "no row begins from another run"),
+        ("data.path=elsewhere", "give --data"),
+    ],
+)
+def test_no_setting_changes_what_a_row_is_about(
+    crcl: Crcl, data: Path, tmp_path: Path, setting: str, instead: str
+) -> None:
+    out = tmp_path / "out"
+    answer = crcl("reproduce", "table4", "--data", str(data), "-o", str(out), "--set", "loss.tau=0.1", "--set", setting)
+    assert answer.code == 2
+    assert f"--set {setting.partition('=')[0]}" in answer.err
+    assert f"what a row is about cannot be set; {instead}" in answer.err
+    assert "loss.tau" not in answer.err
+    assert not out.exists()
 
 
 def test_two_at_once_do_not_get_into_each_others_way(crcl: Crcl, data: Path, tmp_path: Path) -> None:

@@ -392,6 +392,17 @@ def locked(path: Path, *, busy: str = "another process is training this run") ->
         yield
 
 
+def is_locked(path: Path) -> bool:
+    """Whether another process holds a folder."""
+    if not path.is_dir():
+        return False
+    try:
+        with locked(path):
+            return False
+    except InputError:
+        return True
+
+
 RESUME = "what was saved before is still there: make room and go on with --resume"
 
 

@@ -392,12 +392,22 @@ def load(
     if preset is not None:
         values |= _named(_read_preset(preset, errors), source=f"preset {preset}", errors=errors)
     if file is not None:
-        values |= _named(_read_file(Path(file), errors), source=str(file), errors=errors)
+        values |= _named(read_toml(Path(file), errors), source=str(file), errors=errors)
     if base is not None:
         values |= _named(base, source="", errors=errors)
     for setting in [settings] if isinstance(settings, str) else settings:
         values |= _named(_read_setting(setting, errors), source="", errors=errors)
     return _build(values, errors)
+
+
+def given(settings: Sequence[str]) -> dict[str, Any]:
+    """The dotted keys that `key=value` settings name, right or wrong, and their values."""
+    return {key: value for setting in settings for key, value in _flatten(_read_setting(setting, [])).items()}
+
+
+def keys_of(settings: Sequence[str]) -> list[str]:
+    """The dotted keys that `key=value` settings name, right or wrong."""
+    return list(given(settings))
 
 
 def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
@@ -442,7 +452,8 @@ def _read_preset(name: str, errors: list[str]) -> dict[str, Any]:
     return tomllib.loads((resources.files("crcl") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _read_file(path: Path, errors: list[str]) -> dict[str, Any]:
+def read_toml(path: Path, errors: list[str]) -> dict[str, Any]:
+    """The content of a file; what is wrong with it goes to the errors."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:

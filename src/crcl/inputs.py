@@ -94,7 +94,7 @@ def read_data(
         )
     vectors = reads_vectors(MATCHERS[config.matcher.name])
     if vectors:
-        _require_vectors(config, clean)
+        require_vectors(config, clean)
     known = run or start
     model = known.model() if known is not None else published.model if published is not None else None
     if published is not None:
@@ -167,7 +167,8 @@ def audited_pairs(run: Run, config: Config) -> Pairs:
     return with_noise(clean, run.noise())
 
 
-def _require_vectors(config: Config, pairs: Pairs) -> None:
+def require_vectors(config: Config, pairs: Pairs) -> None:
+    """Refuse captions without the vectors that the matcher reads."""
     if pairs.text_features is None:
         raise InputError(
             f"{config.data.path}: matcher {config.matcher.name} reads vectors of captions, and there are none; give "

@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from crcl import adopt, inputs, recipe
-from crcl.checkpoint import Run, write_arrays, write_bytes, write_json
+from crcl.checkpoint import Run, is_locked, write_arrays, write_bytes, write_json
 from crcl.config import Config
-from crcl.errors import TrainingError
+from crcl.errors import InputError, TrainingError
 from crcl.experiments import SCORES
 from crcl.metrics import Retrieval
 from crcl.planning import Job, Trial
@@ -33,6 +33,7 @@ from crcl.score import evaluate_each
 from crcl.train import Listener
 
 Say = Callable[[str], None]
+LOOK = 0.1  # seconds between two looks at trainings of other processes
 
 
 class Store:
@@ -45,21 +46,39 @@ class Store:
         return self.out / "runs" / job.key
 
     def finished(self, job: Job) -> bool:
-        """Whether a training has come to its end: its state says so, and is asked once, since it is large."""
+        """Whether a training has come to its end: its state says so, and is asked once, since it is large.
+
+        A damaged run has not: going on with it tells what is wrong.
+        """
         folder = self.run(job)
         if not (folder / "config.json").is_file():
             return False
         if (folder / "finished").is_file():
             return True
-        run = Run.open(folder)
+        try:
+            finished = self._at_its_end(job)
+        except InputError:
+            return False
+        if finished:
+            write_bytes(folder / "finished", b"")
+        return finished
+
+    def _at_its_end(self, job: Job) -> bool:
+        run = Run.open(self.run(job))
         if run.imported:
             return True
         done, planned = recipe.epochs_done(run, job.config)
         state = run.load_state() if done >= planned else None
-        finished = state is not None and bool(state.get("progress", {}).get("finished"))
-        if finished:
-            write_bytes(folder / "finished", b"")
-        return finished
+        return state is not None and bool(state.get("progress", {}).get("finished"))
+
+    def blame(self, job: Job, error: str) -> str:
+        """What went wrong with a run; one that is damaged must go, which no option of ours does."""
+        folder, told = self.run(job), error.removeprefix("crcl: ")
+        if is_locked(folder):
+            return f"{job.about}: another process is training it"
+        if not told.startswith((str(folder), str(folder.absolute()))):
+            return f"{job.about}: {told}"
+        return f"{job.about}: {told.partition(';')[0]}; delete {folder}, and the same command trains it anew"
 
     def scores(self, trial: Trial) -> np.ndarray | None:
         """What was measured, if it was. (scores,)"""
@@ -110,61 +129,94 @@ def missing(store: Store, jobs: Iterable[Job]) -> list[Job]:
 
 
 def train_here(store: Store, jobs: Sequence[Job], *, say: Say, listen: Callable[[Config], Listener]) -> list[str]:
-    """Train one after the other in this process; gives what went wrong."""
+    """Train one after the other in this process; gives what went wrong. One that is trained elsewhere is waited for."""
     failed, pace = [], _Pace(len(jobs))
-    for number, job in enumerate(jobs):
+    for number, job in enumerate(sorted(jobs, key=lambda job: is_locked(store.run(job)))):
         say(f"run {number + 1} of {len(jobs)}{pace.left(number)}: {job.about}")
         try:
+            if _wait(store, job, say):
+                continue
             if job.model is None:
                 recipe.train(job.config, store.run(job), resume=True, listeners=[listen(job.config)])
             else:
                 data = job.config.data
                 adopt.adopt_model(job.model, data.path, store.run(job), features=data.features, ids=data.ids)
-        except TrainingError as error:
-            failed.append(f"{job.about}: {error}")
+        except (InputError, TrainingError) as error:
+            failed.append(store.blame(job, str(error)))
     return failed
+
+
+def _wait(store: Store, job: Job, say: Say) -> bool:
+    """Wait while another process trains a run; whether it has finished it."""
+    if not is_locked(store.run(job)):
+        return False
+    say(f"another process is training it: waiting for {store.run(job)}")
+    while is_locked(store.run(job)):
+        time.sleep(LOOK)
+    return store.finished(job)
 
 
 def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, say: Say) -> list[str]:
     """Train so many at a time, each in a process of its own with a log; gives what went wrong.
 
-    Ctrl-C is passed on: they save and end. Those of a process that was killed outright go on to their end.
+    Ctrl-C is passed on: they save and end. Those of a process that was killed outright go on to their end; the next
+    call counts them among its own and takes what they leave.
     """
-    waiting, failed = list(reversed(jobs)), []
-    running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
+    waiting, failed, ended = list(reversed(jobs)), [], 0
+    running: dict[str, tuple[Job, _Process | None]] = {}  # None: another call began it
     pace = _Pace(len(jobs))
     threads = str(max(1, (os.cpu_count() or 1) // processes))
     environment = {"OMP_NUM_THREADS": threads} | os.environ
     (store.out / "logs").mkdir(parents=True, exist_ok=True)
+    for job in [job for job in waiting if is_locked(store.run(job))]:
+        say(f"another process is training it already: {job.about}")
+        waiting.remove(job)
+        running[job.key] = job, None
     try:
         while waiting or running:
             while waiting and len(running) < processes:
                 job = waiting.pop()
                 words = [sys.executable, "-m", "crcl", *job.command(store.run(job))[1:]]
-                running[job.key] = job, _begin(words, store.out / "logs" / f"{job.key}.log", environment)
-            ended = [(job, process) for job, process in running.values() if process.poll() is not None]
-            for job, process in ended:
+                running[job.key] = job, _Process(words, store.out / "logs" / f"{job.key}.log", environment)
+            busy = len(running)
+            for job, process in list(running.values()):
+                if (process is not None and process.poll() is None) or is_locked(store.run(job)):
+                    continue
                 del running[job.key]
-                if process.returncode:
-                    failed.append(f"{job.about}: {_last_line(store.out / 'logs' / f'{job.key}.log')}")
-                done = len(jobs) - len(waiting) - len(running)
-                say(f"{done} of {len(jobs)} runs done{pace.left(done)}: {job.about}")
-            time.sleep(0 if ended else 0.1)
+                if process is None and not store.finished(job):  # it was stopped, too
+                    waiting.append(job)
+                    continue
+                ended += 1
+                wrong = process is not None and process.poll() != 0 and not store.finished(job)
+                if process is not None and wrong:
+                    failed.append(store.blame(job, process.last_words()))
+                outcome = "failed" if wrong else "done"
+                say(f"{ended} of {len(jobs)} runs{pace.left(ended)}; {outcome}: {job.about}")
+            time.sleep(0 if len(running) < busy else LOOK)
     except BaseException:
-        for _, process in running.values():
+        own = [process for _, process in running.values() if process is not None]
+        for process in own:
             process.send_signal(signal.SIGINT)  # they save and end
-        for _, process in running.values():
+        for process in own:
             process.wait()
         raise
     return failed
 
 
-def _begin(words: list[str], log: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-    """A process with a log, in a session of its own, so that Ctrl-C comes to it once: from us."""
-    with log.open("wb") as file:
-        return subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
-        )
+class _Process(subprocess.Popen[bytes]):
+    """A training with a log, in a session of its own, so that Ctrl-C comes to it once: from us."""
+
+    def __init__(self, words: list[str], log: Path, environment: dict[str, str]) -> None:
+        with log.open("ab") as file:
+            self.log, self.begin = log, file.tell()
+            super().__init__(
+                words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
+            )
+
+    def last_words(self) -> str:
+        """The last line of what it said, not of what was said before it."""
+        lines = self.log.read_bytes()[self.begin :].decode("utf-8", errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 class _Pace:
@@ -179,11 +231,6 @@ class _Pace:
             return ""
         seconds = (time.monotonic() - self.begun) * (self.total - done) / done
         return f", about {minutes(seconds)} left"
-
-
-def _last_line(path: Path) -> str:
-    lines = path.read_text("utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def write_jobs(store: Store, jobs: Sequence[Job], name: str) -> Path:

@@ -7,19 +7,42 @@ from pathlib import Path
 from typing import Any
 
 from crcl import recipe
-from crcl.config import Config, to_dict
+from crcl.assembly import FIXED_REGIONS
+from crcl.config import DIVIDING, Config, to_dict
 from crcl.errors import InputError
 
 FILES = ("data.vocab", "data.features", "data.text_features", "data.ids", "noise.file", "mscn.trusted")
 """Settings that name a file: a run is determined by its content, wherever it is."""
+READ_BY: dict[str, tuple[str, ...]] = {
+    "ledger": ("crcl",),
+    "decl": ("decl",),
+    "division": DIVIDING,
+    "mscn": ("mscn",),
+    "gsc": ("gsc",),
+    "l2rm": ("l2rm",),
+    "matcher.similarity": FIXED_REGIONS,
+    **dict.fromkeys(("matcher.direction", "matcher.pooling", "matcher.smooth", "matcher.sharp"), ("scan",)),
+}
+"""Sections and keys that some methods or matchers alone read; all others are read by every training."""
+
+
+def is_read(key: str, method: str, matcher: str) -> bool:
+    """Whether a training by this method on this matcher depends on a key."""
+    readers = READ_BY.get(key) or READ_BY.get(key.partition(".")[0])
+    return readers is None or method in readers or matcher in readers
 
 
 def job_key(config: Config, fingerprint: str) -> str:
-    """A hash of what determines a run: its settings, the content of its data and files, not where they are."""
+    """A hash of what determines a run: settings that it reads, content of its data and files, not where they are."""
     sections = to_dict(config)
     settings = {"method": sections.pop("method")}
-    settings |= {f"{section}.{leaf}": value for section, part in sections.items() for leaf, value in part.items()}
-    files = {key: settings[key] for key in FILES if settings[key] is not None}
+    settings |= {
+        key: value
+        for section, part in sections.items()
+        for leaf, value in part.items()
+        if is_read(key := f"{section}.{leaf}", config.method, config.matcher.name)
+    }
+    files = {key: settings[key] for key in FILES if settings.get(key) is not None}
     contents = {key: _content(Path(path)) for key, path in files.items()}
     if (model := settings["matcher.model"]) is not None and Path(model).is_dir():
         weights = sorted(path for path in Path(model).iterdir() if path.suffix in (".json", ".safetensors"))

@@ -1,6 +1,7 @@
 """From declared experiments to what has to be trained and measured, each with its key."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -8,22 +9,21 @@ from typing import Any
 import numpy as np
 
 from crcl import inputs, recipe
-from crcl.config import MATCHERS_OF, METHOD_NAMES, Config
+from crcl.config import MATCHERS_OF, METHOD_NAMES, Config, DataConfig, given, keys_of
 from crcl.data import tables
 from crcl.errors import InputError
-from crcl.experiments import Experiment, Profile, Row, Source
-from crcl.keys import hashed, job_key
+from crcl.experiments import ZERO_SHOT, Experiment, Profile, Row, Source, own
+from crcl.keys import FILES, hashed, is_read, job_key
 from crcl.matchers import MATCHERS
+from crcl.matchers.base import is_pretrained, reads_vectors
 
 OF_REGIONS = ("data.features", "data.ids", "data.text_features", "data.vocab", "data.standardize")
 """Settings about features and words, which a published model has its own of."""
-ZERO_SHOT = "zero-shot"
-"""A recipe that trains nothing: a published model as it comes."""
 PIXELS = ("features.npy", "ids.txt")
 """What `crcl features --pixels` writes."""
 NO_MODEL = "none"
 """Given instead of a model: its rows are left out."""
-SAMPLED = 32  # images whose features tell one data set from another
+AT_ONCE = 64  # images whose features are read together
 
 
 @dataclass(frozen=True)
@@ -106,26 +106,55 @@ class Planner:
     models: dict[str, str] = field(default_factory=dict)
     """Folders, or other names, of published models by their names on the hub."""
     _fingerprints: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _with_vectors: list[DataConfig] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Refuse what would train something else than the rows are called; files are found from anywhere."""
+        if self.matcher is not None and is_pretrained(MATCHERS.get(self.matcher)):
+            raise InputError(
+                f"--matcher {self.matcher}: it begins as a published model, which rows that read regions do not have; "
+                "table3 has rows of such models"
+            )
+        self.settings = tuple(_absolute(setting) for setting in self.settings)
+        wrong = [f"--set {key}: what a row is about cannot be set; {instead}" for key, instead in own(self.settings)]
+        if wrong:
+            raise InputError("\n".join(wrong))
+
+    def of_rates(self, wanted: Sequence[Experiment]) -> tuple[list[Experiment], list[str]]:
+        """The experiments that have a rate which is asked for, and the others in words; refused where none has."""
+        none = [experiment for experiment in wanted if experiment.rows and not self._rates(experiment)]
+        told = [
+            f"{experiment.name} (has the rates {_listed(experiment.rates)}, not {_listed(self.rates)})"
+            for experiment in none
+        ]
+        if none and len(none) == len(wanted):
+            raise InputError(f"--noise leaves nothing of {'; '.join(told)}")
+        return [experiment for experiment in wanted if experiment not in none], told
+
+    def _rates(self, experiment: Experiment) -> list[float]:
+        return [rate for rate in experiment.rates if not self.rates or rate in self.rates]
 
     def blocks(self, experiment: Experiment) -> list[Block]:
         """What to measure for a table, by data set and rate."""
-        rates = [rate for rate in experiment.rates if not self.rates or rate in self.rates]
-        if experiment.rows and not rates:
-            there = ", ".join(f"{rate:g}" for rate in experiment.rates)
-            raise InputError(f"{experiment.name}: has the rates {there}, not {', '.join(f'{r:g}' for r in self.rates)}")
         return [
             Block(self.label(source), columns, rate, self._entries(experiment, source, rate))
             for source, columns in self.sources(experiment)
-            for rate in rates
+            for rate in self._rates(experiment)
         ]
 
     def distributions(self, experiment: Experiment) -> list[tuple[str, Job]]:
         """Runs whose training pairs are looked at, with the first seed on the first data set."""
-        rows = [row for row in experiment.distributions if not self.rates or row.noise[0] in self.rates]
+        rows = [row for row in experiment.distributions if not self._not_drawn(row)]
         if not rows:
             return []
         source, _ = self.sources(experiment)[0]
         return [(row.name, self._jobs(row, source, row.noise[0], 0)[0]) for row in rows]
+
+    def _not_drawn(self, row: Row) -> str:
+        """Why a distribution is not drawn; nothing where it is."""
+        if self.rates and row.noise[0] not in self.rates:
+            return f"it is of the rate {row.noise[0]:g}"
+        return "" if self._runs(row) else self._why_not(row)
 
     def sources(self, experiment: Experiment) -> list[tuple[Source, dict[str, str]]]:
         """The data sets of a table that are there, each with the columns of the paper that it stands for."""
@@ -141,10 +170,16 @@ class Planner:
         return list(found.values())
 
     def left_out(self, experiment: Experiment) -> list[str]:
-        """The data sets of a table that are not there, in words."""
+        """The data sets of a table that are not there, and what else is not made of it, in words."""
         wanted = [self._source(experiment, column) for column in experiment.columns]
         absent = [source for source in wanted if not self.folder(source).exists()]
-        return [f"{source.name} ({source.folder} is not in {self.data.name})" for source in absent]
+        lines = [f"{source.name} ({source.folder} is not in {self.data.resolve().name})" for source in absent]
+        lacking = [rate for rate in self.rates if experiment.rows and rate not in experiment.rates]
+        if lacking:
+            there = _listed(experiment.rates)
+            lines.append(f"{experiment.name} at the rates {_listed(lacking)} (it has {there})")
+        why = {row.name: self._not_drawn(row) for row in experiment.distributions}
+        return lines + [f"the distributions {name} ({reason})" for name, reason in why.items() if reason]
 
     def _source(self, experiment: Experiment, column: str) -> Source:
         """A data set of the profile; where a table of the paper has one alone, a file of pairs may stand for it."""
@@ -220,12 +255,17 @@ class Planner:
         settings = (
             *chosen.settings_for(matcher=matcher, folder=source.folder, noise=rate),
             *self._asked(row),
-            *row.settings,
+            *(_absolute(setting) for setting in row.settings),
             *([f"matcher.model={self._model(row.model)}"] if row.model is not None else []),
         )
         base: dict[str, Any] = {"method": chosen.method, "matcher.name": matcher, "data.path": str(folder.absolute())}
         base |= {"noise.rate": rate, "noise.seed": seed, "train.seed": seed}
+        recipe.asked_config(preset=preset, base=base, settings=settings)  # all must be right
+        # what a run does not read is not told to it, so that the same run is begun and gone on with the same way
+        settings = tuple(one for one in settings if any(is_read(key, chosen.method, matcher) for key in keys_of([one])))
         config = recipe.asked_config(preset=preset, base=base, settings=settings)
+        if reads_vectors(MATCHERS[matcher]):
+            self._require_vectors(config)
         words = [str(folder.absolute()), "--preset", preset, "--method", chosen.method, "--matcher", matcher]
         words += ["--noise", str(rate), "--noise-seed", str(seed), "--seed", str(seed)]
         words += [word for setting in settings for word in ("--set", setting)]
@@ -233,6 +273,12 @@ class Planner:
         about = ", ".join([trained, *row.settings, self.label(source), f"{100 * rate:g} % mismatched"])
         key = job_key(config, self.fingerprint(row, source, "train", "dev"))
         return Job(key, f"{about}, seed {seed}", seed, config, tuple(words))
+
+    def _require_vectors(self, config: Config) -> None:
+        """Refuse data without vectors of captions, once for all runs on them."""
+        if config.data not in self._with_vectors:
+            inputs.require_vectors(config, inputs.read_split(config, "train"))
+            self._with_vectors.append(config.data)
 
     def _untrained(self, row: Row, matcher: str, source: Source) -> Job:
         """A published model as it comes; no setting of a training changes it."""
@@ -276,7 +322,7 @@ class Planner:
         return any(path.resolve() != (self.pixels / PIXELS[0]).resolve() for path in given)
 
     def fingerprint(self, row: Row, source: Source, *splits: str) -> str:
-        """What splits are known by: captions, images, and features of some images, as a row reads them."""
+        """What splits are known by: captions, images, and the features of all images, as a row reads them."""
         folder, settings = str(self.folder(source)), self._asked(row)
         known = (folder, *splits, *settings)
         if known not in self._fingerprints:
@@ -287,9 +333,22 @@ class Planner:
         # a table's files are settings, and are read with them
         config = recipe.asked_config(base={"data.path": folder}, settings=settings)
         pairs = inputs.read_split(config, split)
-        sample = pairs.gather(np.unique(np.linspace(0, pairs.images - 1, SAMPLED).astype(int)))
+        digest = hashlib.sha256()
+        for first in range(0, pairs.images, AT_ONCE):
+            digest.update(pairs.gather(np.arange(first, min(first + AT_ONCE, pairs.images))).data)
         shape = f"{pairs.images} x {pairs.features.shape[1:]}"
-        return [pairs.fingerprint(), shape, hashlib.sha256(sample.tobytes()).hexdigest()]
+        return [pairs.fingerprint(), shape, digest.hexdigest()]
+
+
+def _absolute(setting: str) -> str:
+    """A setting that names a file, with its whole path."""
+    key = _key(setting)
+    where = given([setting]).get(key) if key in FILES else None
+    return f"{key}={Path(str(where)).absolute()}" if where else setting
+
+
+def _listed(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in rates)
 
 
 def _key(setting: str) -> str:

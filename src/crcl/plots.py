@@ -46,6 +46,8 @@ STYLE: dict[Any, Any] = {
 BINS = 40
 CAPTION_LINES, CAPTION_WIDTH = 4, 30
 THUMBNAIL = 320
+NAME_WIDTH = 32
+TITLE_LETTERS = 11  # per inch
 
 SheetRow = tuple[str | Path | Image.Image, str, float, bool | None]
 """Image (or its file), caption, correspondence, and whether the pair really matches, where known."""
@@ -154,9 +156,27 @@ def comparison(
     label: str = "test rSum",
     title: str = "Retrieval",
 ) -> Figure:
-    """One bar per method with its value; the last one is set off. `spread` draws deviations."""
-    figure = _figure(1.6 + 1.0 * len(names), 3.6)
-    _comparison(figure.add_subplot(), names, values, spread=spread, label=label, title=title)
+    """One bar per method with its value, the last one on top and set off. `spread` draws deviations.
+
+    Names are written in lines beside the bars, however long they are.
+    """
+    named = [textwrap.fill(_plain(name), NAME_WIDTH) for name in names]
+    lines = sum(max(name.count("\n") + 1, 1.6) for name in named)
+    figure = _figure(7.2, 1.1 + 0.2 * lines)
+    axes = figure.add_subplot()
+    style = {"ecolor": INK, "elinewidth": 1.0, "capsize": 3}
+    places = np.arange(len(names))
+    bars = axes.barh(places, values, height=0.66, color=_set_off(len(names)), xerr=spread, error_kw=style)
+    axes.bar_label(bars, fmt="{:.1f}", padding=3, fontweight="bold")
+    axes.set_yticks(places, named)
+    for tick in axes.get_yticklabels():
+        tick.set_parse_math(False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.margins(x=0.12)
+    axes.set_xlabel(label)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    _head(figure, title)
     return figure
 
 
@@ -207,7 +227,7 @@ def robustness(
     axes.set_xticks(places, [f"{place:g} %" for place in places])
     axes.set_xlabel("mismatched training pairs")
     axes.set_ylabel(label)
-    axes.set_title(_plain(title), parse_math=False)
+    _head(figure, title)
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
     axes.set_axisbelow(True)
     return figure
@@ -242,7 +262,7 @@ def sweeps(
         axes.set_xlabel(name)
         axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
     panels[0].set_ylabel(label)
-    figure.suptitle(_plain(title), x=0.01, ha="left", weight="bold", size=10, parse_math=False)
+    _head(figure, title)
     return figure
 
 
@@ -272,7 +292,7 @@ def epochs(
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-    figure.suptitle(_plain(title), x=0.01, ha="left", weight="bold", size=10, parse_math=False)
+    _head(figure, title)
     return figure
 
 
@@ -294,20 +314,30 @@ def bound(q: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, title: str = "C a
 
 @matplotlib.rc_context(STYLE)
 def distributions(
-    panels: Sequence[tuple[str, ArrayLike]], truths: Sequence[ArrayLike], *, columns: int = 2, title: str = ""
+    panels: Sequence[tuple[str, ArrayLike]],
+    truths: Sequence[ArrayLike],
+    *,
+    ranges: Sequence[tuple[float, float]] | None = None,
+    columns: int = 2,
+    title: str = "",
 ) -> Figure:
-    """Histograms of values (N,) of matched and mismatched pairs, a panel for each, in rows of `columns`."""
+    """Histograms of values (N,) of matched and mismatched pairs, a panel for each, in rows of `columns`.
+
+    `ranges` has the ends of each panel's axis, so that panels of one kind can be compared; else they are the values'.
+    """
     lines = max(1, -(-len(panels) // columns))
     figure = _figure(4.2 * columns, 2.9 * lines + 0.3)
     for number, ((name, values), truth) in enumerate(zip(panels, truths, strict=True)):
         axes = figure.add_subplot(lines, columns, number + 1)
         shown, matches = np.asarray(values, dtype=np.float64), np.asarray(truth, dtype=bool)
-        edges = np.histogram_bin_edges(shown, BINS)
+        edges = np.histogram_bin_edges(shown, BINS, None if ranges is None else ranges[number])
         counts = _histograms(axes, edges, _matched_and_not(shown, matches))
+        margin = 0.01 * (edges[-1] - edges[0])
+        axes.set_xlim(edges[0] - margin, edges[-1] + margin)
         _scale(axes, counts)
         axes.set_title(_plain(name), parse_math=False)
         axes.legend(fontsize=8)
-    figure.suptitle(_plain(title), x=0.01, ha="left", weight="bold", size=10, parse_math=False)
+    _head(figure, title)
     return figure
 
 
@@ -435,7 +465,7 @@ def overview(
     """Comparison of methods and beliefs side by side."""
     figure = _figure(9.6, 3.5)
     left, right = figure.subplots(1, 2, width_ratios=[1, 2])
-    _comparison(left, names, values, spread=None, label=label, title=titles[0])
+    _comparison(left, names, values, label=label, title=titles[0])
     _beliefs(right, correspondence, truth, threshold=threshold, auroc=auroc, title=titles[1])
     return figure
 
@@ -467,6 +497,13 @@ def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def _head(figure: Figure, title: str) -> None:
+    """The title of a whole figure, in lines as wide as it."""
+    wide = int(TITLE_LETTERS * figure.get_figwidth())
+    lines = [textwrap.fill(_plain(line), wide) for line in title.split("\n")]
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", weight="bold", size=10, parse_math=False)
 
 
 def _line(number: int) -> dict[str, Any]:
@@ -559,19 +596,21 @@ def _scale(axes: Axes, counts: NDArray[Any]) -> None:
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
+def _set_off(bars: int) -> list[str]:
+    """Colours of bars, of which the last one counts."""
+    return [GREY] * (bars - 1) + [BLUE]
+
+
 def _comparison(
     axes: Axes,
     names: Sequence[str],
     values: Sequence[float],
     *,
-    spread: Sequence[float] | None,
     label: str,
     title: str,
 ) -> None:
     places = np.arange(len(names))
-    colours = [GREY] * (len(names) - 1) + [BLUE]
-    style = {"ecolor": INK, "elinewidth": 1.0, "capsize": 3}
-    bars = axes.bar(places, values, width=0.62, color=colours, yerr=spread, error_kw=style)
+    bars = axes.bar(places, values, width=0.62, color=_set_off(len(names)))
     axes.bar_label(bars, fmt="{:.1f}", padding=2, fontweight="bold")
     axes.set_xticks(places, [_plain(name) for name in names])
     for tick in axes.get_xticklabels():

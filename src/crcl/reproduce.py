@@ -10,9 +10,13 @@ from matplotlib.figure import Figure
 from crcl import comparison, plots, theory
 from crcl.checkpoint import Run, write_bytes
 from crcl.comparison import Line, Part
+from crcl.errors import InputError
 from crcl.experiments import SCORES, Experiment
 from crcl.jobs import Say, Store, missing
 from crcl.planning import Block, Entry, Job, Planner
+
+TrainingPairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Similarity, belief and truth of each, (N,)."""
 
 
 def jobs_of(planner: Planner, experiments: Sequence[Experiment]) -> list[Job]:
@@ -25,12 +29,19 @@ def jobs_of(planner: Planner, experiments: Sequence[Experiment]) -> list[Job]:
     return sorted(found.values(), key=lambda job: job.seed)
 
 
-def gather(store: Store, planner: Planner, experiment: Experiment, *, command: str, say: Say) -> list[Path]:
-    """Measure what is trained and write the table and figures of an experiment; gives what was written."""
+def gather(
+    store: Store, planner: Planner, experiment: Experiment, *, command: str, say: Say
+) -> tuple[list[Path], list[str]]:
+    """Measure what is trained and write the table and figures of an experiment.
+
+    Gives what was written, and what is wrong with runs that cannot be read: their cells are empty.
+    """
     blocks = planner.blocks(experiment)
-    _measure_all(store, blocks, say)
+    failed = _measure_all(store, blocks, say)
     parts = [_part(store, block) for block in blocks]
-    figures = dict(_figures(store, planner, experiment, blocks, parts))
+    looked_at, unreadable = _pairs(store, planner, experiment)
+    failed += unreadable
+    figures = dict(_figures(store, experiment, blocks, parts, looked_at))
     store.out.mkdir(parents=True, exist_ok=True)
     written = [store.out / f"{name}{ending}" for name in figures for ending in (".png", ".svg")]
     for path in written:
@@ -39,17 +50,29 @@ def gather(store: Store, planner: Planner, experiment: Experiment, *, command: s
         written.append(store.out / f"{experiment.name}.csv")
         write_bytes(written[-1], comparison.table(parts).encode())
     written.append(store.out / f"{experiment.name}.md")
-    write_bytes(written[-1], _page(planner, experiment, parts, list(figures), command).encode())
-    return written
+    write_bytes(
+        written[-1],
+        _page(planner, experiment, parts, list(figures), command, several=_several_matchers(blocks)).encode(),
+    )
+    return written, failed
 
 
-def _measure_all(store: Store, blocks: Sequence[Block], say: Say) -> None:
-    """Score what is trained and not scored yet; ensembles first, since they score their members too."""
+def _measure_all(store: Store, blocks: Sequence[Block], say: Say) -> list[str]:
+    """Score what is trained and not scored yet; ensembles first, since they score their members too.
+
+    Gives what is wrong with those that cannot be.
+    """
+    failed: dict[str, str] = {}
     trials = {trial.key: trial for block in blocks for entry in block.entries for trial in entry.trials}
     for trial in sorted(trials.values(), key=lambda trial: -len(trial.jobs)):
         if store.scores(trial) is None and not missing(store, trial.jobs):
             say(f"scoring {' and '.join(job.about for job in trial.jobs)}")
-            store.measure(trial)
+            try:
+                store.measure(trial)
+            except InputError as error:
+                job = next((job for job in trial.jobs if str(store.run(job)) in str(error)), trial.jobs[0])
+                failed[job.key] = store.blame(job, str(error))
+    return list(failed.values())
 
 
 def _part(store: Store, block: Block) -> Part:
@@ -64,7 +87,21 @@ def _part(store: Store, block: Block) -> Part:
     return Part(block.title, tuple(block.columns.values()), tuple(lines))
 
 
-def _page(planner: Planner, experiment: Experiment, parts: Sequence[Part], figures: Sequence[str], command: str) -> str:
+def _several_matchers(blocks: Sequence[Block]) -> bool:
+    """Whether some rows are on other matchers than others."""
+    trials = [trial for block in blocks for entry in block.entries for trial in entry.trials]
+    return len({frozenset(job.config.matcher.name for job in trial.jobs) for trial in trials}) > 1
+
+
+def _page(
+    planner: Planner,
+    experiment: Experiment,
+    parts: Sequence[Part],
+    figures: Sequence[str],
+    command: str,
+    *,
+    several: bool,
+) -> str:
     lines = [f"# {experiment.title}", "", f"    {command}", ""]
     if parts:
         seeds = "seed 0" if planner.seeds == 1 else f"mean ± standard deviation over seeds 0 to {planner.seeds - 1}"
@@ -74,6 +111,10 @@ def _page(planner: Planner, experiment: Experiment, parts: Sequence[Part], figur
             "",
         ]
     lines += [f"- {note}" for note in experiment.notes]
+    if not planner.matcher:
+        lines += [f"- {note}" for note in experiment.notes_of_matchers]
+    if several and planner.profile.between_matchers:
+        lines.append(f"- {planner.profile.between_matchers}")
     if parts and planner.matcher:
         others = " but those of published models" if any(row.model for row in experiment.rows) else ""
         lines.append(f"- Every row{others} is trained on `{planner.matcher}` instead of on its own matchers.")
@@ -90,7 +131,11 @@ def _page(planner: Planner, experiment: Experiment, parts: Sequence[Part], figur
 
 
 def _figures(
-    store: Store, planner: Planner, experiment: Experiment, blocks: Sequence[Block], parts: Sequence[Part]
+    store: Store,
+    experiment: Experiment,
+    blocks: Sequence[Block],
+    parts: Sequence[Part],
+    looked_at: Sequence[tuple[str, TrainingPairs]],
 ) -> Iterator[tuple[str, Figure]]:
     """The figures of an experiment with their names."""
     name, title = experiment.name, experiment.title
@@ -100,12 +145,12 @@ def _figures(
     for number, label in enumerate(labels):
         mine = [place for place, block in enumerate(blocks) if block.label == label]
         named = name if len(labels) == 1 else f"{name}-{number + 1}"
-        figure = DRAWN[experiment.figure](store, [blocks[place] for place in mine], [parts[place] for place in mine])
+        shown = [blocks[place] for place in mine], [parts[place] for place in mine]
+        figure = DRAWN[experiment.figure](store, *shown, title)
         if figure is not None:
             yield named, figure
-    there = [(what, job) for what, job in planner.distributions(experiment) if store.finished(job)]
-    if there:
-        yield f"{name}-pairs", _distributions(store, there, title)
+    if looked_at:
+        yield f"{name}-pairs", _distributions(looked_at, title)
 
 
 def _bound(n: int, noise: float) -> Figure:
@@ -115,7 +160,7 @@ def _bound(n: int, noise: float) -> Figure:
     return plots.bound(q, lower, upper, title=f"C and C' against q, N = {n}, noise rate {noise:g}")
 
 
-def _robustness(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
+def _robustness(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: str) -> Figure | None:
     """rSum against the rate of mismatches; the method that is best at the highest rate is set off."""
     names = list(dict.fromkeys(line.name for part in parts for line in part.lines if len(line.ours)))
     if not names:
@@ -128,21 +173,28 @@ def _robustness(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) ->
         [names[place] for place in order],
         mean[order],
         spread=deviation[order] if np.isfinite(deviation).any() else None,
-        title=f"Retrieval under mismatches, {blocks[0].label}",
+        title=f"{title}\n{blocks[0].label}",
     )
 
 
-def _bars(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
-    """One bar for each row; the best is set off."""
-    lines = sorted((line for part in parts for line in part.lines if len(line.ours)), key=lambda x: x.ours[:, 6].mean())
-    if not lines:
+def _bars(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: str) -> Figure | None:
+    """One bar for each row, with its rate where there are several; the best is set off."""
+    named = [
+        (line.name if len(blocks) == 1 else f"{line.name}, {100 * block.noise:g} % mismatched", line.ours[:, 6])
+        for block, part in zip(blocks, parts, strict=True)
+        for line in part.lines
+        if len(line.ours)
+    ]
+    if not named:
         return None
-    mean, deviation = _mean_and_deviation([[line.ours[:, 6] for line in lines]])
+    named.sort(key=lambda one: one[1].mean())
+    mean, deviation = _mean_and_deviation([[rsums for _, rsums in named]])
     shown = deviation[0].tolist() if np.isfinite(deviation).any() else None
-    return plots.comparison([line.name for line in lines], mean[0].tolist(), spread=shown, title=blocks[0].label)
+    about = blocks[0].title if len(blocks) == 1 else blocks[0].label
+    return plots.comparison([name for name, _ in named], mean[0].tolist(), spread=shown, title=f"{title}\n{about}")
 
 
-def _sweeps(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
+def _sweeps(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: str) -> Figure | None:
     """rSum against each parameter."""
     names, places, means, deviations = [], [], [], []
     rows = [entry.row for entry in blocks[0].entries]
@@ -156,10 +208,10 @@ def _sweeps(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Fig
     if not np.isfinite(np.concatenate(means)).any():
         return None
     spreads = deviations if np.isfinite(np.concatenate(deviations)).any() else None
-    return plots.sweeps(names, places, means, spreads=spreads, title=blocks[0].title)
+    return plots.sweeps(names, places, means, spreads=spreads, title=f"{title}\n{blocks[0].title}")
 
 
-def _epochs(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Figure | None:
+def _epochs(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: str) -> Figure | None:
     """R@1 on dev over the epochs of the last piece, mean over the seeds."""
     shown = [(entry, _histories(store, entry)) for entry in blocks[0].entries]
     shown = [(entry, histories) for entry, histories in shown if histories]
@@ -171,20 +223,20 @@ def _epochs(store: Store, blocks: Sequence[Block], parts: Sequence[Part]) -> Fig
         ]
         for name, way in (("image to text", "i2t"), ("text to image", "t2i"))
     }
-    return plots.epochs([entry.row.name for entry, _ in shown], values, title=blocks[0].title)
+    return plots.epochs([entry.row.name for entry, _ in shown], values, title=f"{title}\n{blocks[0].title}")
 
 
 def _histories(store: Store, entry: Entry) -> list[list[dict[str, Any]]]:
-    """The records of the last piece, of every seed that is done."""
+    """The records of the last piece, of every seed that is done and measured."""
     found = []
     for trial in entry.trials:
-        if not missing(store, trial.jobs):
+        if store.scores(trial) is not None and not missing(store, trial.jobs):
             records = Run.open(store.run(trial.jobs[0])).metrics()
             found.append([record for record in records if record["piece"] == records[-1]["piece"]])
     return found
 
 
-DRAWN: dict[str, Callable[[Store, Sequence[Block], Sequence[Part]], Figure | None]] = {
+DRAWN: dict[str, Callable[[Store, Sequence[Block], Sequence[Part], str], Figure | None]] = {
     "robustness": _robustness,
     "bars": _bars,
     "sweeps": _sweeps,
@@ -192,14 +244,29 @@ DRAWN: dict[str, Callable[[Store, Sequence[Block], Sequence[Part]], Figure | Non
 }
 
 
-def _distributions(store: Store, named: Sequence[tuple[str, Job]], title: str) -> Figure:
+def _pairs(store: Store, planner: Planner, experiment: Experiment) -> tuple[list[tuple[str, TrainingPairs]], list[str]]:
+    """The training pairs of runs that are looked at, by name, and what is wrong with those that cannot be read."""
+    found, failed = [], []
+    for name, job in planner.distributions(experiment):
+        try:
+            if store.finished(job):
+                found.append((name, store.pairs(job)))
+        except InputError as error:
+            failed.append(store.blame(job, str(error)))
+    return found, failed
+
+
+def _distributions(named: Sequence[tuple[str, TrainingPairs]], title: str) -> Figure:
+    """Similarities have one axis, and so have correspondences."""
     panels: list[tuple[str, np.ndarray]] = []
-    truths = []
-    for name, job in named:
-        similarity, belief, truth = store.pairs(job)
+    truths, ranges = [], []
+    lowest = min(float(similarity.min()) for _, (similarity, _, _) in named)
+    highest = max(float(similarity.max()) for _, (similarity, _, _) in named)
+    for name, (similarity, belief, truth) in named:
         panels += [(f"Similarities {name}", similarity), (f"Correspondences {name}", belief)]
         truths += [truth, truth]
-    return plots.distributions(panels, truths, title=title)
+        ranges += [(lowest, highest), (0.0, 1.0)]
+    return plots.distributions(panels, truths, ranges=ranges, title=f"{title}\ntraining pairs, seed 0")
 
 
 def _rsums(part: Part, name: str) -> np.ndarray:

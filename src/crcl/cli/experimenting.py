@@ -23,7 +23,7 @@ from crcl.train import Interrupted
 
 
 def reproduce(
-    names: Annotated[list[str], typer.Argument(help=f"list, or some of: {', '.join(experiments.NAMES)}.")],
+    names: Annotated[list[str], typer.Argument(help=f"list, or some of: {', '.join(experiments.NAMES)}, FILE.toml.")],
     data: Annotated[
         Path | None,
         typer.Option(
@@ -61,7 +61,12 @@ def reproduce(
         for name in experiments.NAMES:
             out.print(f"{name:<17}{experiments.experiment(name).title}", soft_wrap=True)
         return
+    if print_jobs and only_gather:
+        raise InputError("print what is left to train (--print-jobs) or write what there is (--gather), not both")
     wanted = [experiments.experiment(name) for name in dict.fromkeys(names)]
+    called = [experiment.name for experiment in wanted]
+    for name in {name for name in called if called.count(name) > 1}:
+        raise InputError(f"{name}.toml: two files of this name; both would be written to {folder / name}.md")
     if data is None and any(experiment.rows for experiment in wanted):
         raise InputError("say with --data where the pairs are")
     planner = Planner(
@@ -75,12 +80,14 @@ def reproduce(
         models=_models(wanted, model or ()),
     )
     store = jobs.Store(folder)
+    wanted, others = planner.of_rates(wanted)
     planned = reproducing.jobs_of(planner, wanted)
-    for line in dict.fromkeys(line for experiment in wanted for line in planner.left_out(experiment)):
+    lines = [line for experiment in wanted for line in planner.left_out(experiment)]
+    for line in dict.fromkeys([*others, *lines]):
         note(f"left out: {line}")
     if print_jobs:
         left = jobs.missing(store, planned)
-        script = jobs.write_jobs(store, left, "-".join(names))
+        script = jobs.write_jobs(store, left, "-".join(experiment.name for experiment in wanted))
         for job in left:
             out.print(shlex.join(job.command(store.run(job).absolute())), soft_wrap=True)
         note(f"{len(left)} of {len(planned)} runs are left; one command a line here, or: sbatch {script}")
@@ -90,10 +97,13 @@ def reproduce(
         failed = [] if only_gather else _train_jobs(store, jobs.missing(store, planned), processes)
         for experiment in wanted:
             command = _reproduce_command(experiment, planner)
-            for path in reproducing.gather(store, planner, experiment, command=command, say=say):
+            written, unreadable = reproducing.gather(store, planner, experiment, command=command, say=say)
+            failed += unreadable
+            for path in written:
                 out.print(str(path), soft_wrap=True)
     if failed:
-        raise TrainingError("\n".join([f"{len(failed)} of {len(planned)} runs failed:", *failed]))
+        told = list(dict.fromkeys(failed))
+        raise TrainingError("\n".join([f"{len(told)} of {len(planned)} runs failed:", *told]))
 
 
 def _models(wanted: Sequence[experiments.Experiment], given: Sequence[str]) -> dict[str, str]:
@@ -121,7 +131,7 @@ def _train_jobs(store: jobs.Store, left: list[jobs.Job], processes: int) -> list
 
 def _reproduce_command(experiment: experiments.Experiment, planner: Planner) -> str:
     """The command that makes a table, without the paths of this machine."""
-    words = ["crcl", "reproduce", experiment.name]
+    words = ["crcl", "reproduce", experiment.file or experiment.name]
     if not experiment.rows:
         return shlex.join(words)
     words += ["--data", "DATA", "--profile", planner.profile.name]

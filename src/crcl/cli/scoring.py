@@ -107,6 +107,7 @@ def plot(
 
     The last one needs injected mismatches. Truth is compared with beliefs here, long after the training.
     """
+    auditing.check_choice(threshold=threshold, precision=None)
     folder = folder or run / "plots"
     opened = Run.open(run)
     figures = dict(drawing.history(opened))
