@@ -132,7 +132,7 @@ def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "pairs.csv"
-    table.write_text("image,caption\na.jpg,a dog\nb.jpg,a cat\n", "utf-8")
+    table.write_text("image,caption\na.jpg,a dog\nb.jpg,a cat\nc.jpg,a car\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     answer = call(capsys, monkeypatch, "audit", "pairs.csv", *QUICK)
     assert answer.code == 2
@@ -140,6 +140,54 @@ def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
     answer = call(capsys, monkeypatch, "audit", "pairs.csv", "--image-column", "caption", *QUICK)
     assert answer.code == 2
     assert "two columns" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("image,caption\na.png,a dog\na.png,a cat\n", "a single image, 'a.png'"),
+        ("image,caption\na.png,a dog\nb.png,a cat\n", "1 training pair"),
+        ("image,caption,split\na.png,a dog,train\na.png,a cat,train\nb.png,a car,dev\n", "show one image"),
+        ("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n", "no row of split 'dev'"),
+        ("image,caption,split\na.png,a dog,train\nb.png,a cat,\n", "row 2: empty split"),
+        ("image,caption\na.png,\nb.png,\n", "no row has both"),
+        ("image,text\na.png,a dog\n", "no column 'caption'"),
+    ],
+)
+def test_a_table_that_cannot_be_learnt_from_is_refused_before_its_images_are_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: str,
+    message: str,
+) -> None:
+    (tmp_path / "pairs.csv").write_text(content, "utf-8")
+    for name in "ab":
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, "audit", "pairs.csv", *QUICK)
+    assert answer.code == 2
+    assert message in answer.err
+    assert not (tmp_path / "pairs-audit").exists()
+
+
+def test_rows_without_an_image_or_a_caption_are_told_and_left_out_and_stay_in_the_clean_table(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (drawn / "pairs.csv").read_text("utf-8").splitlines()[:121]
+    lines[3:3] = ["000001.png,,cc0", ",no image here,cc0"]
+    (tmp_path / "pairs.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, *audit_of(drawn))
+    assert answer.code == 0, answer.err
+    assert "2 rows without an image or a caption are left out, and not judged: 3, 4" in answer.err
+    assert "skipped" not in answer.err
+    judged = set(pyarrow.csv.read_csv("pairs-audit/audit.csv")["row"].to_pylist())
+    assert not judged & {2, 3}
+    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", "--threshold", "1")
+    assert answer.code == 0, answer.err
+    assert f"{122 - len(judged)} rows were not judged" in answer.out
+    assert set(lines[3:5]) < set((tmp_path / "cleaned.csv").read_text("utf-8").splitlines())
 
 
 def test_embeddings_and_the_fields_layout_are_audited_alike(

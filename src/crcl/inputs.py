@@ -152,6 +152,7 @@ def read_split(config: Config, split: str) -> Pairs:
         ids=where.ids,
         text_features=where.text_features,
         columns=columns(config),
+        skip_empty=where.skip_empty,
     )
 
 

@@ -33,6 +33,7 @@ FREE_TO_CHANGE = {
     "data.ids",
     "data.image_column",
     "data.caption_column",
+    "data.skip_empty",
     "data.vocab",
     "noise.file",
     "mscn.trusted",

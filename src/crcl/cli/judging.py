@@ -29,6 +29,7 @@ from crcl.cli.options import (
 )
 from crcl.cli.preparing import extractor, note_skipped
 from crcl.data import tables
+from crcl.data.files import SHOWN
 from crcl.data.images import wanted_images
 from crcl.errors import InputError
 from crcl.extract import extract
@@ -143,6 +144,7 @@ def audit(
             "data.ids": ids,
             "data.image_column": image_column,
             "data.caption_column": caption_column,
+            "data.skip_empty": True if tables.is_table(source) else None,
             "train.seed": seed,
             "train.device": device,
         }
@@ -192,9 +194,11 @@ def _train_first(
     pipeline.check(source, preset=preset, asked=asked, settings=settings)
     if not anew:
         pipeline.refuse_other(source, run)
+    columns = columns_of(asked["data.image_column"], asked["data.caption_column"])
+    if tables.is_table(source):
+        _note_empty(tables.check(source, columns))
     if pipeline.needs_features(source, asked["data.features"], settings) or model is not None:
-        columns = columns_of(asked["data.image_column"], asked["data.caption_column"])
-        wanted = wanted_images([source], folder=images, columns=columns)
+        wanted = [image for image in wanted_images([source], folder=images, columns=columns) if image.name]
         how = extractor(model, device=asked["train.device"])
         made = extract(wanted, how, folder / "features", overwrite=anew, watch=watch)
         note_skipped(made, folder / "features")
@@ -211,6 +215,12 @@ def _train_first(
         raise InputError(
             f"{error}\n{run} is there already: --overwrite trains anew, --folder NEW keeps both"
         ) from error
+
+
+def _note_empty(rows: np.ndarray) -> None:
+    if len(rows):
+        shown = ", ".join(str(row + 1) for row in rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
+        note(f"{len(rows):,} rows without an image or a caption are left out, and not judged: {shown}")
 
 
 def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None]:
@@ -327,8 +337,8 @@ def clean(
 
     Example: `crcl clean runs/first -o cleaned.csv`
 
-    Rows that were not trained on (held out, or without a usable image) are not judged, and stay. The table itself is
-    never touched.
+    Rows that were not trained on (held out, or without a caption or a usable image) are not judged, and stay. The table
+    itself is never touched.
     """
     opened = Run.open(run)
     stored = located(recipe.stored_config(opened), data, features, ids, text_features)
@@ -344,5 +354,6 @@ def clean(
     out.print(f"{done.removed:,} rows removed, {done.kept:,} kept{left}", soft_wrap=True)
     if done.unjudged:
         what = "their belief is left empty" if mark else "they are kept"
-        out.print(f"{done.unjudged:,} rows were not judged (held out, or without a usable image); {what}")
+        why = "held out, or without a caption or a usable image"
+        out.print(f"{done.unjudged:,} rows were not judged ({why}); {what}", soft_wrap=True)
     out.print(f"written to {output}", soft_wrap=True)

@@ -61,10 +61,15 @@ def read(
     ids: str | Path | None,
     text_features: str | Path | None = None,
     columns: Columns = USUAL,
+    skip_empty: bool = False,
 ) -> Pairs:
-    """Pairs of one split; its images are those that occur in it, in order of first appearance."""
+    """Pairs of one split; its images are those that occur in it, in order of first appearance.
+
+    Rows without an image or a caption are refused, or left out with `skip_empty`.
+    """
     table = _read_table(path, columns)
-    chosen = rows_of(path, table, split)
+    usable = _whole_rows(table) if skip_empty else np.arange(len(table))
+    chosen = usable[rows_of(path, table.take(usable), split)]
     names, captions = (table[column].take(chosen).to_pylist() for column in USUAL)
     problems = []
     for row, name, caption in zip(chosen, names, captions, strict=True):
@@ -110,6 +115,31 @@ def read(
         caption_rows=chosen,
         text_features=texts,
     )
+
+
+def check(path: Path, columns: Columns = USUAL) -> np.ndarray:
+    """Refuse, before features are made, a table that nothing can be learnt from.
+
+    Gives the rows without an image or a caption, counted from 0, which `skip_empty` leaves out.
+    """
+    table = _read_table(path, columns)
+    whole = _whole_rows(table)
+    if not len(whole):
+        raise InputError(f"{path}: no row has both an image and a caption, in {columns.image} and {columns.caption}")
+    used = table.take(whole)
+    rows_of(path, used, "dev")
+    train = rows_of(path, used, "train")
+    if len(train) < 2:
+        raise InputError(f"{path}: {len(train)} training pair; a pair is learnt from others, so give more")
+    if len(pc.unique(used["image"].take(train))) < 2:
+        raise InputError(f"{path}: all training pairs show one image; a caption is compared with others, so give more")
+    return np.setdiff1d(np.arange(len(table)), whole)
+
+
+def _whole_rows(table: pa.Table) -> np.ndarray:
+    """Rows that have both an image and a caption."""
+    there = pc.and_(pc.not_equal(table["image"], ""), pc.not_equal(table["caption"], ""))
+    return np.flatnonzero(there.to_numpy())
 
 
 def image_names(path: Path, columns: Columns = USUAL) -> list[str]:
