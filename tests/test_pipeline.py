@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -281,6 +282,35 @@ def test_a_changed_question_says_how_to_begin_anew(
     answer = call(capsys, monkeypatch, *audit_of(drawn, "--seed", "3"))
     assert answer.code == 2
     assert "--overwrite trains anew" in answer.err
+
+
+def test_photos_that_are_lost_new_or_changed_are_named_and_what_was_found_stays(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, made = tmp_path / "scenes" / "images", tmp_path / "pairs-audit"
+    shutil.copytree(drawn / "scenes" / "images", photos)
+    shutil.copy(drawn / "pairs.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert call(capsys, monkeypatch, *audit_of(tmp_path)).code == 0
+    before = {file: file.read_bytes() for file in (made / "features").iterdir() if file.is_file()}
+    photo, good = photos / "000007.png", (photos / "000007.png").read_bytes()
+    photo.unlink()
+    shutil.copy(photos / "000001.png", photos / "missing.png")
+    answer = call(capsys, monkeypatch, *audit_of(tmp_path))
+    assert answer.code == 2
+    assert "1 gone or no longer usable: 000007.png" in answer.err
+    assert "1 new: missing.png" in answer.err
+    assert "--overwrite trains anew" in answer.err
+    shutil.copy(photos / "000001.png", photo)
+    (photos / "missing.png").unlink()
+    assert "1 changed: 000007.png" in call(capsys, monkeypatch, *audit_of(tmp_path)).err
+    assert {file: file.read_bytes() for file in before} == before
+    assert call(capsys, monkeypatch, "audit", "pairs-audit/run").code == 0
+    assert call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv").code == 0
+    photo.write_bytes(good)
+    assert call(capsys, monkeypatch, *audit_of(tmp_path)).code == 0
+    photo.unlink()
+    assert call(capsys, monkeypatch, *audit_of(tmp_path, "--overwrite")).code == 0
 
 
 def test_a_file_that_is_no_audit_is_not_replaced(

@@ -1,5 +1,7 @@
 """Commands that judge pairs: audit, clean."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -192,6 +194,7 @@ def _train_first(
     run = folder / "run"
     assembly.choose_device(asked["train.device"])
     pipeline.check(source, preset=preset, asked=asked, settings=settings)
+    there = (run / "config.json").is_file()
     if not anew:
         pipeline.refuse_other(source, run)
     columns = columns_of(asked["data.image_column"], asked["data.caption_column"])
@@ -200,17 +203,24 @@ def _train_first(
     if pipeline.needs_features(source, asked["data.features"], settings) or model is not None:
         wanted = [image for image in wanted_images([source], folder=images, columns=columns) if image.name]
         how = extractor(model, device=asked["train.device"])
-        made = extract(wanted, how, folder / "features", overwrite=anew, watch=watch)
+        with _ways_out(run, there=there and not anew):
+            made = extract(wanted, how, folder / "features", overwrite=anew, settled=there and not anew, watch=watch)
         note_skipped(made, folder / "features")
         asked |= {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
     elif tables.is_table(source) and asked["data.features"] is None:
         note(f"features are there already, beside {source}; --model makes others")
     chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings)
-    there = run.exists()
-    try:
+    with _ways_out(run, there=run.exists() and not anew):
         recipe.train(chosen, run, resume=not anew, overwrite=anew, listeners=[terminal(chosen)], say=note)
+
+
+@contextmanager
+def _ways_out(run: Path, *, there: bool) -> Iterator[None]:
+    """What can be done where a run that is there cannot be gone on with."""
+    try:
+        yield
     except InputError as error:
-        if anew or not there:
+        if not there:
             raise
         raise InputError(
             f"{error}\n{run} is there already: --overwrite trains anew, --folder NEW keeps both"
