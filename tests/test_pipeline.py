@@ -236,6 +236,9 @@ def test_few_decoys_estimate_nothing(
     answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"))
     assert answer.code == 0
     assert "too few" in answer.err
+    assert "none of 48 pairs is flagged" in answer.out
+    assert not any(pyarrow.csv.read_csv(tmp_path / "run" / "audit.csv")["suspect"].to_pylist())
+    answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"), "--threshold", "0.1")
     assert "suspect at threshold 0.1" in answer.out
     assert json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))["config"]["data"]["decoys"] == 0.05
 
@@ -342,6 +345,28 @@ def test_a_run_that_knows_nothing_estimates_nothing(
     assert answer.code == 0
     assert "nothing was learnt" in answer.err
     assert "estimated" not in answer.out
+
+
+def test_where_decoys_say_nothing_no_row_is_removed_unless_a_threshold_is_given(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(drawn / "pairs.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--set", "train.lr=1e-12"))
+    assert answer.code == 0, answer.err
+    assert "pairs is flagged" in answer.out
+    assert "next:" not in answer.out
+    assert not any(pyarrow.csv.read_csv("pairs-audit/audit.csv")["suspect"].to_pylist())
+    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv")
+    assert answer.code == 2
+    assert "nothing was learnt" in answer.err
+    assert "--threshold" in answer.err
+    assert not (tmp_path / "cleaned.csv").exists()
+    for words in (["--mark"], ["--threshold", "0.2", "--overwrite"]):
+        answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", *words)
+        assert answer.code == 0, answer.err
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--set", "train.lr=1e-12", "--threshold", "0.2"))
+    assert "crcl clean pairs-audit/run -o CLEANED.csv --threshold 0.2" in answer.out
 
 
 def test_endings_in_capitals_are_tables_too(

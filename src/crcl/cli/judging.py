@@ -157,8 +157,8 @@ def audit(
     opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
     warn_if_unfinished(opened, stored)
     stored = located(stored, data, features, ids, text_features)
-    beliefs, estimate = _beliefs(opened)
-    at = _threshold(stored, beliefs, estimate, threshold, precision)
+    beliefs, estimate, silent = _beliefs(opened)
+    at = _threshold(stored, beliefs, estimate, threshold, precision, silent=silent)
     pairs = inputs.audited_pairs(opened, stored)
     refuse_input(output, pairs.source, stored.data.path)
     with watch("similarities") as progress:
@@ -169,14 +169,16 @@ def audit(
         with watch("suggestions") as progress:
             found = replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, progress=progress))
     auditing.write(found, output)
-    _tell(run, found, estimate)
+    _tell(run, found, estimate, silent=bool(silent) and threshold is None)
     out.print(f"written to {output}", soft_wrap=True)
     if report is not None:
         about = [("run", recipe.conditions(opened, stored))]
         page = _write_report(report, found, estimate, stored, images=images, about=about)
         out.print(f"report: {page}", soft_wrap=True)
-    if is_data:
-        out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}", soft_wrap=True)
+    if tables.is_table(source) and (threshold is not None or not silent):
+        chosen = {"threshold": threshold, "precision": precision}
+        words = "".join(f" --{name} {value:g}" for name, value in chosen.items() if value is not None)
+        out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}{words}", soft_wrap=True)
 
 
 def _train_first(
@@ -233,19 +235,20 @@ def _note_empty(rows: np.ndarray) -> None:
         note(f"{len(rows):,} rows without an image or a caption are left out, and not judged: {shown}")
 
 
-def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None]:
-    """What a run believes of its pairs, and what its decoys say of that."""
+def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None, str]:
+    """What a run believes of its pairs, what its decoys say of that, and why not where they say nothing."""
     if not run.has_beliefs:
-        return None, None
+        return None, None, ""
     beliefs, of_decoys = run.load_ledger(), run.load_decoy_ledger()
+    if not len(of_decoys):
+        return beliefs, None, ""
     if len(of_decoys) < decoys.FEWEST:
-        if len(of_decoys):
-            note(f"{len(of_decoys)} decoys are too few to estimate anything from; {decoys.FEWEST} would do")
-        return beliefs, None
+        why = f"{len(of_decoys)} decoys are too few to estimate anything from; {decoys.FEWEST} would do"
+        return beliefs, None, why
     if not decoys.told_apart(beliefs, of_decoys):
-        note("the decoys are believed as much as the pairs: nothing was learnt that an estimate could be made from")
-        return beliefs, None
-    return beliefs, decoys.estimate(beliefs, of_decoys)
+        why = "the decoys are believed as much as the pairs: nothing was learnt that an estimate could be made from"
+        return beliefs, None, why
+    return beliefs, decoys.estimate(beliefs, of_decoys), ""
 
 
 def _threshold(
@@ -254,11 +257,16 @@ def _threshold(
     estimate: decoys.Estimate | None,
     threshold: float | None,
     precision: float | None,
+    *,
+    silent: str,
 ) -> float:
+    """Below what pairs are flagged; 0, which flags none, where decoys say nothing (`silent`) and none is given."""
     own = stored.own_threshold()
-    default = auditing.THRESHOLD if own is None else own
+    default = 0.0 if silent else auditing.THRESHOLD if own is None else own
+    if silent:
+        note(silent)
     at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision, default=default)
-    if own is None and threshold is None and estimate is None and beliefs is not None:
+    if own is None and threshold is None and estimate is None and beliefs is not None and not silent:
         note(
             f"beliefs of a run with {stored.method} are probabilities within a batch, which have no natural threshold: "
             f"{at:g} is arbitrary, so trust the order of the pairs, not who is flagged. Decoys give a "
@@ -273,15 +281,22 @@ def _threshold(
     return at
 
 
-def _tell(run: Path, found: auditing.Audit, estimate: decoys.Estimate | None) -> None:
+def _tell(run: Path, found: auditing.Audit, estimate: decoys.Estimate | None, *, silent: bool) -> None:
     """What the audit found, in sentences."""
     if estimate is not None:
         for sentence in reporting.summary(found, estimate):
             out.print(sentence, soft_wrap=True)
+    elif silent:
+        out.print(
+            f"none of {len(found.pairs):,} pairs is flagged, since the decoys do not tell which are wrong; they are in "
+            "the order of what is believed. --threshold flags some, chosen by looking at the pairs around it",
+            soft_wrap=True,
+        )
     elif found.believes:
         flagged, pairs = len(found.suspects), len(found.pairs)
         out.print(
-            f"{flagged:,} of {pairs:,} pairs ({flagged / pairs:.1%}) are suspect at threshold {found.threshold:g}"
+            f"{flagged:,} of {pairs:,} pairs ({flagged / pairs:.1%}) are suspect at threshold {found.threshold:g}",
+            soft_wrap=True,
         )
     else:
         note(f"{run} was imported without beliefs: the pairs are in the order of their similarity, and none is suspect")
@@ -355,8 +370,14 @@ def clean(
     table = Path(stored.data.path)
     cleaning.refuse_output(table, output, overwrite=overwrite)
     warn_if_unfinished(opened, stored)
-    beliefs, estimate = opened.load_ledger(), _beliefs(opened)[1]
-    at = _threshold(stored, beliefs, estimate, threshold, precision)
+    beliefs = opened.load_ledger()
+    _, estimate, silent = _beliefs(opened)
+    if silent and threshold is None and not mark:
+        raise InputError(
+            f"{run}: {silent}; so no row is known to be wrong. Look at the pairs that `crcl audit` puts first, and "
+            "give a --threshold to remove those below it, or --mark to keep all rows with what is believed of each"
+        )
+    at = _threshold(stored, beliefs, estimate, threshold, precision, silent=silent)
     pairs = inputs.audited_pairs(opened, stored)
     columns = inputs.columns(stored)
     done = cleaning.clean(table, output, pairs, beliefs, threshold=at, mark=mark, overwrite=overwrite, columns=columns)
