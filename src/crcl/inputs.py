@@ -277,6 +277,11 @@ def check_training_pairs(run: Run, pairs: Pairs, data: str) -> None:
             f"{data}: as many training pairs as {run.path} was trained on, but not the same captions and images in the "
             "same order: its beliefs would be put on other pairs"
         )
+    if run.features and pairs.features_digest() != run.features:
+        raise InputError(
+            f"{pairs.source}: the same images as {run.path} was trained on, by name, but other features: images, or "
+            "how their features are made, have changed since. Give the old ones by --features, or train again"
+        )
 
 
 def remarks(data: TrainingData, config: Config) -> list[str]:

@@ -123,6 +123,7 @@ def train(
             config=to_dict(config),
             sizes=data.sizes | {"networks": NETWORKS.get(config.method, 1)},
             fingerprint=data.fingerprint,
+            features=data.clean.features_digest(),
             vocabulary=data.vocabulary,
             model=data.model,
             noise=data.noise,
