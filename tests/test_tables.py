@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from crcl.data import formats, tables
+from crcl.data.images import skipped_text
 from crcl.errors import InputError
 
 ROWS: list[dict[str, object]] = [
@@ -200,6 +201,20 @@ def test_a_quotation_mark_that_is_never_closed_does_not_swallow_the_rest_of_a_ta
     lines[-1] = '003,"a last one,\nalso on ""two"" lines"'
     path.write_text("\n".join(lines).replace(",", comma) + "\n")
     assert "a cat\non two lines" in [*formats.read(path, "train").captions, *formats.read(path, "dev").captions]
+
+
+def test_the_names_of_skipped_images_are_read_as_they_were_written(tmp_path: Path) -> None:
+    odd = ["b\rc", 'd"e', "f,g", "h\ni"]
+    write_images(tmp_path, ["a", "b", "image", "z"])
+    (tmp_path / "skipped.csv").write_bytes(skipped_text([(name, "broken") for name in odd]).encode())
+    rows: list[dict[str, object]] = [
+        {"image": name, "caption": "x", "split": split}
+        for name, split in (*((name, "train") for name in ("a", "b", "image", *odd)), ("z", "dev"))
+    ]
+    assert formats.read(write_table(tmp_path / "pairs.jsonl", rows)).image_ids == ["a", "b", "image"]
+    (tmp_path / "features.npy").unlink()
+    write_images(tmp_path, ["a", "b", "z"])
+    assert "image 'image' has no features" in refusal(tmp_path / "pairs.jsonl")
 
 
 def test_ids_and_features_of_a_table_must_agree(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ from crcl.data.shards import Shards
 from crcl.errors import InputError, did_you_mean
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+SKIPPED = ("image", "reason")
+"""The columns of `skipped.csv`."""
 HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share of the images, and how many at the most: all are ranked for all captions
 _SEED = 0  # of the held-out images: the same table is always cut in the same way
 _SEARCHED = 10_000  # ids among which a near one is looked for; with more it would take minutes
@@ -255,7 +257,7 @@ def _read_skipped(path: Path) -> set[str]:
         return set()
     reader = csv.reader(io.StringIO(read_bytes(path).decode("utf-8", "replace"), newline=""))
     try:
-        return {row[0] for row in reader if row} - {""}
+        return {row[0] for row in reader if row and row != list(SKIPPED)} - {""}
     except csv.Error as error:
         raise InputError(f"{path}: {error}; expected the columns image and reason") from error
 
