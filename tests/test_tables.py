@@ -187,6 +187,23 @@ def test_a_file_that_is_no_table_is_refused_by_name(tmp_path: Path, name: str, c
     assert refusal(tmp_path / name).startswith(str(tmp_path / name))
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_caption_of_ten_million_letters_is_read(tmp_path: Path, suffix: str, place: int) -> None:
+    write_images(tmp_path, ["001", "002", "003"])
+    rows = [dict(row) for row in ROWS]
+    rows[place]["caption"] = "word " * 2_000_000 + "end"
+    captions = formats.read(write_table(tmp_path / f"pairs{suffix}", rows)).captions
+    assert max(len(caption) for caption in captions) == 10_000_003
+
+
+def test_an_object_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(f'{{"image": "a", "caption": "x", "deep": {deep}}}\n')
+    assert refusal(path).startswith(f"{path}: ")
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 def test_a_quotation_mark_that_is_never_closed_does_not_swallow_the_rest_of_a_table(
     tmp_path: Path, suffix: str

@@ -7,6 +7,7 @@ are then read in the same way.
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 SKIPPED = ("image", "reason")
 """The columns of `skipped.csv`."""
 HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share of the images, and how many at the most: all are ranked for all captions
+_BLOCK = 2**20  # bytes that pyarrow reads at once, unless told otherwise
 _SEED = 0  # of the held-out images: the same table is always cut in the same way
 _SEARCHED = 10_000  # ids among which a near one is looked for; with more it would take minutes
 _DEV = dict.fromkeys(("val", "valid", "validation"), "dev")
@@ -309,14 +311,32 @@ def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
 
 def _read_csv(path: Path, columns: Columns) -> pa.Table:
     parse = pyarrow.csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
-    with pyarrow.csv.open_csv(path, parse_options=parse) as reader:
-        used = _used(path, columns, reader.schema.names)
-    convert = pyarrow.csv.ConvertOptions(include_columns=used, column_types={name: pa.string() for name in used})
-    table = pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+    table = _in_blocks(path, lambda size: _read_csv_in(path, columns, parse, size))
     last = table.slice(max(len(table) - 1, 0)).to_pylist()
     if any("\n" in (value or "") for row in last for value in row.values()):
         _refuse_open_quote(path, parse.delimiter)
     return table
+
+
+def _read_csv_in(path: Path, columns: Columns, parse: pyarrow.csv.ParseOptions, block_size: int) -> pa.Table:
+    read = pyarrow.csv.ReadOptions(block_size=block_size)
+    with pyarrow.csv.open_csv(path, read_options=read, parse_options=parse) as reader:
+        used = _used(path, columns, reader.schema.names)
+    convert = pyarrow.csv.ConvertOptions(include_columns=used, column_types={name: pa.string() for name in used})
+    return pyarrow.csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
+
+
+def _in_blocks(path: Path, read: Callable[[int], pa.Table]) -> pa.Table:
+    """What `read` gives, with larger blocks where a row does not fit into the usual ones."""
+    largest = min(path.stat().st_size + 1, 2**31 - 1)
+    size = _BLOCK
+    while True:
+        try:
+            return read(size)
+        except pa.ArrowInvalid as error:
+            if size >= largest or "straddl" not in str(error):
+                raise
+            size = min(16 * size, largest)
 
 
 def _refuse_open_quote(path: Path, delimiter: str) -> None:
@@ -342,7 +362,10 @@ def _read_json(path: Path, columns: Columns) -> pa.Table:
         except pa.ArrowInvalid:
             raise error from None
     with path.open("rb") as stream:
-        first = json.loads(next(line for line in stream if line.strip()))
+        try:
+            first = json.loads(next(line for line in stream if line.strip()))
+        except RecursionError as error:
+            raise InputError(f"{path}: its first object is nested too deeply to be read; leave that key out") from error
     absent = [name for name in table.column_names if table[name].null_count == len(table)]
     there = [name for name in dict.fromkeys([*first, *table.column_names]) if name not in absent]
     used = _used(path, columns, there)
@@ -352,7 +375,12 @@ def _read_json(path: Path, columns: Columns) -> pa.Table:
 def _read_json_as(path: Path, columns: Columns, *, image: pa.DataType) -> pa.Table:
     schema = pa.schema([(columns.image, image), (columns.caption, pa.string()), ("split", pa.string())])
     parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    return pyarrow.json.read_json(path, parse_options=parse)
+    return _in_blocks(
+        path,
+        lambda size: pyarrow.json.read_json(
+            path, read_options=pyarrow.json.ReadOptions(block_size=size), parse_options=parse
+        ),
+    )
 
 
 def _read_parquet(path: Path, columns: Columns) -> pa.Table:
