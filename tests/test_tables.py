@@ -92,7 +92,9 @@ def test_two_images_make_one_for_each_split_and_one_is_refused(tmp_path: Path) -
 
 def test_numbers_are_names_of_images_too(tmp_path: Path) -> None:
     write_images(tmp_path, ["17", "18"])
-    rows: list[dict[str, object]] = [{"image": i, "caption": "x", "split": "train"} for i in (18, 17)]
+    rows: list[dict[str, object]] = [
+        {"image": i, "caption": "x", "split": split} for i, split in ((18, "train"), (17, "train"), (17, "dev"))
+    ]
     for suffix in (".jsonl", ".parquet"):
         assert formats.read(write_table(tmp_path / f"pairs{suffix}", rows)).image_ids == ["18", "17"]
 
@@ -134,6 +136,7 @@ def test_images_without_features_are_named_with_their_rows_up_to_ten(tmp_path: P
     rows: list[dict[str, object]] = [
         {"image": name, "caption": "x", "split": "train"} for name in ["b.jpg", "a.jpg", "zzz", *"cdefghijkl"]
     ]
+    rows.append({"image": "b.jpg", "caption": "x", "split": "dev"})
     message = refusal(write_table(tmp_path / f"pairs{suffix}", rows))
     assert f"pairs{suffix}:row 2: image 'a.jpg' has no features" in message
     assert "(did you mean 'a.jpeg'?)" in message
@@ -148,6 +151,7 @@ def test_empty_cells_of_a_table_are_named_with_their_rows(tmp_path: Path, suffix
         {"image": "a", "caption": "x", "split": "train"},
         {"image": "a", "caption": None, "split": "train"},
         {"image": " ", "caption": "x", "split": "train"},
+        {"image": "a", "caption": "x", "split": "dev"},
     ]
     message = refusal(write_table(tmp_path / f"pairs{suffix}", rows))
     assert f"pairs{suffix}:row 2: empty caption" in message
@@ -254,11 +258,25 @@ def test_a_missing_table_and_a_missing_split_are_answered_with_the_nearest(tmp_p
 
 
 @SUFFIXES
-@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+@pytest.mark.parametrize("name", ["val", "valid", "validation", "VAL", " Validation ", "Dev"])
 def test_what_others_call_validation_is_dev(tmp_path: Path, suffix: str, name: str) -> None:
-    path = write_table(
-        tmp_path / f"pairs{suffix}", [row | {"split": str(row["split"]).replace("dev", name)} for row in ROWS]
-    )
+    splits = {"train": "Train" if name == "Dev" else "train", "dev": name}
+    path = write_table(tmp_path / f"pairs{suffix}", [row | {"split": splits[str(row["split"])]} for row in ROWS])
     write_images(tmp_path, ["001", "002", "003"])
     assert formats.splits(path) == ["train", "dev"]
-    assert list(formats.read(path, "dev").image_ids) == ["002"]
+    assert list(formats.read(path, "dev").image_ids) == list(formats.read(path, name).image_ids) == ["002"]
+
+
+@SUFFIXES
+@pytest.mark.parametrize("name", ["train", "TRAIN"])
+def test_where_all_rows_are_for_training_a_tenth_of_the_images_is_held_out(
+    tmp_path: Path, suffix: str, name: str
+) -> None:
+    ids = [f"{i}.jpg" for i in range(50)]
+    write_images(tmp_path, ids)
+    rows: list[dict[str, object]] = [{"image": ids[i % 50], "caption": f"caption {i}"} for i in range(150)]
+    plain = write_table(tmp_path / f"plain{suffix}", rows)
+    named = write_table(tmp_path / f"named{suffix}", [row | {"split": name} for row in rows])
+    assert formats.splits(named) == ["train", "dev"]
+    for split in ("train", "dev"):
+        assert formats.read(named, split).fingerprint() == formats.read(plain, split).fingerprint()

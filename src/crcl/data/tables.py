@@ -159,31 +159,43 @@ def splits(path: Path, columns: Columns = USUAL) -> list[str]:
 
 def splits_of(table: pa.Table) -> list[str]:
     """The splits of a table that is read already."""
-    return list(dict.fromkeys(_split_names(table))) if "split" in table.column_names else ["train", "dev"]
+    return list(dict.fromkeys(_split_names(table))) if _is_cut(table) else ["train", "dev"]
 
 
 def rows_of(path: Path, table: pa.Table, split: str) -> np.ndarray:
     """Rows of the table that belong to a split."""
-    if "split" in table.column_names:
+    if _is_cut(table):
         of_row = _split_names(table)
     else:
         held_out = _held_out(path, table["image"].to_numpy())
         of_row = np.where(held_out, "dev", "train")
-    chosen = np.flatnonzero(of_row == split)
+    chosen = np.flatnonzero(of_row == _split_name(split))
     if not len(chosen):
         there = sorted(set(of_row))
-        found = "its column 'split' has" if "split" in table.column_names else "without a column 'split' there are"
+        found = "its column 'split' has" if _is_cut(table) else "without other splits than train there are"
         raise InputError(
             f"{path}: no row of split '{split}'{did_you_mean(split, there)}; {found} {', '.join(there)}. "
-            "Training needs train and dev (or val), or no such column: then a tenth of the images is dev"
+            "Training needs train and dev (or val), or train alone: then a tenth of the images is dev"
         )
     return chosen
 
 
+def _is_cut(table: pa.Table) -> bool:
+    """Whether the table says what its rows are for; one whose rows are all for training does not."""
+    return "split" in table.column_names and set(_split_names(table)) != {"train"}
+
+
 def _split_names(table: pa.Table) -> np.ndarray:
-    """(rows,) the split of each row; what others call validation is dev here."""
+    """(rows,) the split of each row."""
     names = table["split"].to_numpy(zero_copy_only=False)
-    return np.array([_DEV.get(name, name) for name in names], dtype=object)
+    known = {name: _split_name(name) for name in set(names)}
+    return np.array([known[name] for name in names], dtype=object)
+
+
+def _split_name(name: str) -> str:
+    """A split's name in small letters; what others call validation is dev here."""
+    small = name.strip().lower()
+    return _DEV.get(small, small)
 
 
 def _held_out(path: Path, images: np.ndarray) -> np.ndarray:
