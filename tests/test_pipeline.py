@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def audited(drawn: Path) -> Answer:
 def test_one_command_makes_features_a_run_a_table_and_a_page(drawn: Path, audited: Answer) -> None:
     made = drawn / "pairs-audit"
     assert "estimated" in audited.out
+    assert audited.out.endswith("next:\n  crcl clean pairs-audit/run -o CLEANED.csv\n")
     assert "2 images were skipped" in audited.err
     assert "known mismatches are trained on beside" in audited.err
     assert "broken.png" in (made / "features" / "skipped.csv").read_text("utf-8")
@@ -200,6 +202,7 @@ def test_embeddings_and_the_fields_layout_are_audited_alike(
     for data, settings in (("vectors", ["--set", "matcher.name=dual"]), ("field", [])):
         answer = call(capsys, monkeypatch, "audit", data, "--folder", f"of-{data}", *QUICK, *settings)
         assert answer.code == 0, answer.err
+        assert "next:" not in answer.out  # only tables can be cleaned
         assert (tmp_path / f"of-{data}" / "report" / "index.html").is_file()
         assert (tmp_path / f"of-{data}" / "audit.csv").is_file()
 
@@ -314,6 +317,29 @@ def test_photos_that_are_lost_new_or_changed_are_named_and_what_was_found_stays(
     assert call(capsys, monkeypatch, *audit_of(tmp_path)).code == 0
     photo.unlink()
     assert call(capsys, monkeypatch, *audit_of(tmp_path, "--overwrite")).code == 0
+
+
+def test_the_folder_of_an_audit_is_answered_with_its_run(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, "audit", "pairs-audit")
+    assert answer.code == 2
+    assert "did you mean pairs-audit/run?" in answer.err
+
+
+def test_ctrl_c_after_training_never_advises_to_train_anew(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    shutil.copy(drawn / "pairs.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("crcl.report.write_report", interrupted)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--overwrite"))
+    assert answer.code == 130
+    assert shlex.split(answer.err.rstrip().rpartition("\n")[2]) == ["crcl", *audit_of(drawn)]
 
 
 def test_a_file_that_is_no_audit_is_not_replaced(

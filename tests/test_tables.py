@@ -130,6 +130,14 @@ def test_a_table_without_the_columns_is_refused_with_those_it_has(tmp_path: Path
     assert "no column 'caption'" in message
 
 
+@pytest.mark.parametrize(
+    ("name", "mark", "told"), [("pairs.csv", ";", ";"), ("pairs.csv", "\t", "tabs"), ("pairs.tsv", ",", ",")]
+)
+def test_another_sign_between_the_columns_is_named(tmp_path: Path, name: str, mark: str, told: str) -> None:
+    (tmp_path / name).write_text("image,caption\na.jpg,a dog\n".replace(",", mark))
+    assert f"the columns seem to be separated by {told}." in refusal(tmp_path / name)
+
+
 @SUFFIXES
 def test_images_without_features_are_named_with_their_rows_up_to_ten(tmp_path: Path, suffix: str) -> None:
     write_images(tmp_path, ["a.jpeg", "b.jpg"])

@@ -157,7 +157,10 @@ class Run:
             what = "a file, neither a run folder nor a table (.csv .tsv .jsonl .parquet)" if path.exists() else ""
             raise InputError(f"{path}: {what or 'no such run folder'}")
         if not (path / "config.json").is_file():
-            raise InputError(f"{path}: not a run folder (it has no config.json); `crcl train DATA -o {path}` makes one")
+            near = f"did you mean {path / 'run'}?" if (path / "run" / "config.json").is_file() else ""
+            raise InputError(
+                f"{path}: not a run folder (it has no config.json); {near or f'`crcl train DATA -o {path}` makes one'}"
+            )
         content = _read_json(path / "config.json")
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:

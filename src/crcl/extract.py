@@ -125,7 +125,8 @@ def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
         known = None
     if known != key:
         made = "made in another way" if known else "not made by `crcl features`"
-        raise InputError(f"{folder}: has features that were {made}; give another folder, or --overwrite")
+        same = "give the same --model as then, " if known else "give "
+        raise InputError(f"{folder}: has features that were {made}; {same}another folder, or --overwrite")
 
 
 def _refuse_changes(folder: Path, store: "Cache", usable: dict[str, bytes]) -> None:

@@ -36,6 +36,7 @@ from crcl.data.images import wanted_images
 from crcl.errors import InputError
 from crcl.extract import extract
 from crcl.thumbnails import FindImage, images_below
+from crcl.train import Interrupted
 
 OF_DATA, FILES = "Given data, not a run", "Files of features"
 PRESETS = ", ".join(config.presets())
@@ -154,31 +155,41 @@ def audit(
             source, folder, asked, preset=preset, settings=settings or [], model=model, images=images, anew=overwrite
         )
         data = features = text_features = ids = None  # as the run has them
-    opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
-    warn_if_unfinished(opened, stored)
-    stored = located(stored, data, features, ids, text_features)
-    beliefs, estimate, silent = _beliefs(opened)
-    at = _threshold(stored, beliefs, estimate, threshold, precision, silent=silent)
-    pairs = inputs.audited_pairs(opened, stored)
-    refuse_input(output, pairs.source, stored.data.path)
-    with watch("similarities") as progress:
-        similarity = scorer.pair_similarities(pairs, progress=progress)
-    found = auditing.audit(pairs, beliefs, similarity, threshold=at)
-    suspects = found.suspects[:suggest]
-    if len(suspects):
-        with watch("suggestions") as progress:
-            found = replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, progress=progress))
-    auditing.write(found, output)
-    _tell(run, found, estimate, silent=bool(silent) and threshold is None)
-    out.print(f"written to {output}", soft_wrap=True)
-    if report is not None:
-        about = [("run", recipe.conditions(opened, stored))]
-        page = _write_report(report, found, estimate, stored, images=images, about=about)
-        out.print(f"report: {page}", soft_wrap=True)
-    if tables.is_table(source) and (threshold is not None or not silent):
-        chosen = {"threshold": threshold, "precision": precision}
-        words = "".join(f" --{name} {value:g}" for name, value in chosen.items() if value is not None)
-        out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}{words}", soft_wrap=True)
+    with _kept():
+        opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
+        warn_if_unfinished(opened, stored)
+        stored = located(stored, data, features, ids, text_features)
+        beliefs, estimate, silent = _beliefs(opened)
+        at = _threshold(stored, beliefs, estimate, threshold, precision, silent=silent)
+        pairs = inputs.audited_pairs(opened, stored)
+        refuse_input(output, pairs.source, stored.data.path)
+        with watch("similarities") as progress:
+            similarity = scorer.pair_similarities(pairs, progress=progress)
+        found = auditing.audit(pairs, beliefs, similarity, threshold=at)
+        suspects = found.suspects[:suggest]
+        if len(suspects):
+            with watch("suggestions") as progress:
+                found = replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, progress=progress))
+        auditing.write(found, output)
+        _tell(run, found, estimate, silent=bool(silent) and threshold is None)
+        out.print(f"written to {output}", soft_wrap=True)
+        if report is not None:
+            about = [("run", recipe.conditions(opened, stored))]
+            page = _write_report(report, found, estimate, stored, images=images, about=about)
+            out.print(f"report: {page}", soft_wrap=True)
+        if tables.is_table(source) and (threshold is not None or not silent):
+            chosen = {"threshold": threshold, "precision": precision}
+            words = "".join(f" --{name} {value:g}" for name, value in chosen.items() if value is not None)
+            out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}{words}", soft_wrap=True)
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Stopped here, the training is done: the same command goes on with its run, and must not replace it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted from None
 
 
 def _train_first(

@@ -310,6 +310,12 @@ def refuse_unnamed_splits(path: Path, table: pa.Table) -> None:
 def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
     """Those of the columns that are read; refuses a table that lacks one."""
     missing = [column for column in columns if column not in there]
+    if missing and len(there) == 1 and (other := next((mark for mark in ";\t,|" if mark in there[0]), None)):
+        seen = "tabs" if other == "\t" else other
+        raise InputError(
+            f"{path}: one column, '{there[0]}'; the columns seem to be separated by {seen}. A .csv has commas between "
+            "them, a .tsv has tabs: save it so, or name it so"
+        )
     options = {columns.image: "--image-column", columns.caption: "--caption-column"}
     refuse(
         [
