@@ -120,7 +120,8 @@ def audit(
     suspicions are. Every step is gone on with after Ctrl-C, and kept: given again with another --precision it is quick.
 
     Without --precision and --threshold pairs are flagged at the best F1 that the decoys let estimate; without decoys
-    below what the method itself goes by: 0.1 for crcl and gsc, 0.5 for those that divide the pairs.
+    below what the method itself goes by: 0.1 for crcl and gsc, 0.5 for those that divide the pairs. Where decoys say
+    nothing, since they are few or believed as the pairs are, none is flagged.
 
     Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; truth
     where known; suggestions for suspects. A table's held-out rows are not trained on, and so not judged.
