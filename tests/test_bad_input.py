@@ -101,6 +101,20 @@ def test_outputs_that_cannot_be_written_are_refused(refused: Refused, data: Path
     assert "cannot be written" in refused(*inside)
 
 
+def test_a_run_is_not_gone_on_with_nor_judged_on_other_features(
+    refused: Refused, data: Path, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = np.load(data / "train_ims.npy")
+    stored[3, 0] += 1
+    np.save(data / "train_ims.npy", stored)
+    for words in (["audit", run], train_command(data, run, "--resume")):
+        assert f"the same images as {run} was trained on, by name, but other features" in refused(*words)
+    about = json.loads((run / "config.json").read_text())
+    del about["features"]
+    (run / "config.json").write_text(json.dumps(about))  # as older versions wrote it
+    assert call(capsys, monkeypatch, "audit", str(run)).code == 0
+
+
 # Captions
 
 

@@ -86,6 +86,15 @@ def test_the_suspects_are_left_out_and_all_else_stays(tmp_path: Path, suffix: st
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_endings_in_capitals_are_of_the_same_format(tmp_path: Path, suffix: str) -> None:
+    table = written(tmp_path, suffix)
+    capital = table.rename(table.with_suffix(suffix.upper()))
+    assert clean(capital, tmp_path / f"cleaned{suffix}", pairs_of(capital), BELIEFS).removed == 2
+    assert clean(capital, tmp_path / f"again{suffix.upper()}", pairs_of(capital), BELIEFS).removed == 2
+    assert len(rows_of(tmp_path / f"cleaned{suffix}")) == 4
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
 def test_marked_rows_all_stay_and_have_their_belief(tmp_path: Path, suffix: str) -> None:
     table = written(tmp_path, suffix)
     output = tmp_path / f"marked{suffix}"

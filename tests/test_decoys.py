@@ -28,6 +28,28 @@ def test_a_decoy_is_a_caption_with_an_image_that_it_is_not_shown_with(tiny: Tiny
     assert (decoys.draw(pairs, 0.4, seed=4) != drawn).any()
 
 
+def test_a_decoy_is_no_pair_of_the_data_where_captions_say_the_same(tiny: Tiny) -> None:
+    pairs = tiny(images=20, captions=5)
+    texts = [f"text {number % 7}" for number in range(100)]
+    texts[:20] = ["shown with all"] * 20
+    shown = np.concatenate([np.arange(20), pairs.image_index[20:]])
+    same = replace(pairs, captions=texts, image_index=shown)
+    drawn = decoys.draw(same, 0.9, seed=1)
+    real = set(zip(texts, shown.tolist(), strict=True))
+    decoy = [(texts[caption], image) for caption, image in drawn.tolist()]
+    assert not {pair for pair in decoy if pair[0] != "shown with all"} & real
+    assert (same.image_index[drawn[:, 0]] != drawn[:, 1]).all()
+    assert (decoys.draw(same, 0.9, seed=1) == drawn).all()
+
+
+def test_where_no_caption_repeats_the_draw_is_that_of_earlier_versions(tiny: Tiny) -> None:
+    pairs = replace(tiny(images=9, captions=5), captions=[f"text {number}" for number in range(45)])
+    rng = np.random.default_rng([0xDEC0, 3])
+    captions = np.sort(rng.permutation(45)[:18])
+    images = (pairs.image_index[captions] + rng.integers(1, 9, size=18)) % 9
+    assert (decoys.draw(pairs, 0.4, seed=3) == np.stack([captions, images], axis=1)).all()
+
+
 def test_every_other_image_can_be_drawn(tiny: Tiny) -> None:
     pairs = tiny(images=4, captions=500)
     drawn = decoys.draw(pairs, 1.0, seed=0)

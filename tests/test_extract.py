@@ -118,7 +118,7 @@ def test_the_same_content_is_computed_once_and_found_again_under_another_name(tm
 def test_other_settings_are_kept_apart_and_never_replaced_unasked(tmp_path: Path) -> None:
     images = draw_folder(tmp_path / "images", 2)
     run(images, tmp_path / "out")
-    with pytest.raises(InputError, match=r"another way.*--overwrite"):
+    with pytest.raises(InputError, match=r"another way; give the same --model.*--overwrite"):
         run(images, tmp_path / "out", PixelGrid(grid=3))
     assert run(images, tmp_path / "out", PixelGrid(grid=3), overwrite=True).computed == 2
     assert np.load(tmp_path / "out/features.npy").shape == (2, 9, 72)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from crcl.data.pairs import Pairs
+from crcl.data.shards import Shards
 from crcl.errors import InputError
 
 
@@ -49,6 +50,29 @@ def test_writing_into_what_was_gathered_leaves_the_file_alone(stored: np.ndarray
     pairs.gather(np.arange(4))[:] = 0
     assert np.array_equal(stored, before)
     assert np.array_equal(pairs.gather(np.arange(4)), before.astype(np.float32))
+
+
+def test_the_digest_of_features_is_that_of_what_is_read_not_of_how_it_is_stored(stored: np.ndarray) -> None:
+    digest = make_pairs(stored).features_digest()
+    turned = make_pairs(stored[::-1].astype(np.float32), feature_rows=np.array([3, 2, 1, 0]))
+    assert turned.features_digest() == digest
+    for row in range(4):
+        other = np.array(stored)
+        other[row, 0, 0] += 1
+        assert make_pairs(other).features_digest() != digest
+    assert make_pairs(stored.reshape(4, 5, 3)).features_digest() != digest
+    texts = Shards([np.ones((8, 2), np.float32)])
+    assert make_pairs(stored, text_features=texts).features_digest() != digest
+
+
+def test_the_digest_of_many_features_reads_a_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crcl.data.pairs._DIGESTED", 4 * 15 * 10)
+    features = np.zeros((1000, 3, 5), np.float32)
+    digest = make_pairs(features).features_digest()
+    features[1] = 1
+    assert make_pairs(features).features_digest() == digest
+    features[-1] = 1
+    assert make_pairs(features).features_digest() != digest
 
 
 def test_feature_rows_say_where_an_image_is_stored(stored: np.ndarray) -> None:

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +57,7 @@ def audited(drawn: Path) -> Answer:
 def test_one_command_makes_features_a_run_a_table_and_a_page(drawn: Path, audited: Answer) -> None:
     made = drawn / "pairs-audit"
     assert "estimated" in audited.out
+    assert audited.out.endswith("next:\n  crcl clean pairs-audit/run -o CLEANED.csv\n")
     assert "2 images were skipped" in audited.err
     assert "known mismatches are trained on beside" in audited.err
     assert "broken.png" in (made / "features" / "skipped.csv").read_text("utf-8")
@@ -132,7 +135,7 @@ def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "pairs.csv"
-    table.write_text("image,caption\na.jpg,a dog\nb.jpg,a cat\n", "utf-8")
+    table.write_text("image,caption\na.jpg,a dog\nb.jpg,a cat\nc.jpg,a car\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     answer = call(capsys, monkeypatch, "audit", "pairs.csv", *QUICK)
     assert answer.code == 2
@@ -140,6 +143,54 @@ def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
     answer = call(capsys, monkeypatch, "audit", "pairs.csv", "--image-column", "caption", *QUICK)
     assert answer.code == 2
     assert "two columns" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("image,caption\na.png,a dog\na.png,a cat\n", "a single image, 'a.png'"),
+        ("image,caption\na.png,a dog\nb.png,a cat\n", "1 training pair"),
+        ("image,caption,split\na.png,a dog,train\na.png,a cat,train\nb.png,a car,dev\n", "show one image"),
+        ("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n", "no row of split 'dev'"),
+        ("image,caption,split\na.png,a dog,train\nb.png,a cat,\n", "row 2: empty split"),
+        ("image,caption\na.png,\nb.png,\n", "no row has both"),
+        ("image,text\na.png,a dog\n", "no column 'caption'"),
+    ],
+)
+def test_a_table_that_cannot_be_learnt_from_is_refused_before_its_images_are_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: str,
+    message: str,
+) -> None:
+    (tmp_path / "pairs.csv").write_text(content, "utf-8")
+    for name in "ab":
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, "audit", "pairs.csv", *QUICK)
+    assert answer.code == 2
+    assert message in answer.err
+    assert not (tmp_path / "pairs-audit").exists()
+
+
+def test_rows_without_an_image_or_a_caption_are_told_and_left_out_and_stay_in_the_clean_table(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (drawn / "pairs.csv").read_text("utf-8").splitlines()[:121]
+    lines[3:3] = ["000001.png,,cc0", ",no image here,cc0"]
+    (tmp_path / "pairs.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, *audit_of(drawn))
+    assert answer.code == 0, answer.err
+    assert "2 rows without an image or a caption are left out, and not judged: 3, 4" in answer.err
+    assert "skipped" not in answer.err
+    judged = set(pyarrow.csv.read_csv("pairs-audit/audit.csv")["row"].to_pylist())
+    assert not judged & {2, 3}
+    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", "--threshold", "1")
+    assert answer.code == 0, answer.err
+    assert f"{122 - len(judged)} rows were not judged" in answer.out
+    assert set(lines[3:5]) < set((tmp_path / "cleaned.csv").read_text("utf-8").splitlines())
 
 
 def test_embeddings_and_the_fields_layout_are_audited_alike(
@@ -151,6 +202,7 @@ def test_embeddings_and_the_fields_layout_are_audited_alike(
     for data, settings in (("vectors", ["--set", "matcher.name=dual"]), ("field", [])):
         answer = call(capsys, monkeypatch, "audit", data, "--folder", f"of-{data}", *QUICK, *settings)
         assert answer.code == 0, answer.err
+        assert "next:" not in answer.out  # only tables can be cleaned
         assert (tmp_path / f"of-{data}" / "report" / "index.html").is_file()
         assert (tmp_path / f"of-{data}" / "audit.csv").is_file()
 
@@ -187,6 +239,9 @@ def test_few_decoys_estimate_nothing(
     answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"))
     assert answer.code == 0
     assert "too few" in answer.err
+    assert "none of 48 pairs is flagged" in answer.out
+    assert not any(pyarrow.csv.read_csv(tmp_path / "run" / "audit.csv")["suspect"].to_pylist())
+    answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"), "--threshold", "0.1")
     assert "suspect at threshold 0.1" in answer.out
     assert json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))["config"]["data"]["decoys"] == 0.05
 
@@ -235,6 +290,58 @@ def test_a_changed_question_says_how_to_begin_anew(
     assert "--overwrite trains anew" in answer.err
 
 
+def test_photos_that_are_lost_new_or_changed_are_named_and_what_was_found_stays(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, made = tmp_path / "scenes" / "images", tmp_path / "pairs-audit"
+    shutil.copytree(drawn / "scenes" / "images", photos)
+    shutil.copy(drawn / "pairs.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert call(capsys, monkeypatch, *audit_of(tmp_path)).code == 0
+    before = {file: file.read_bytes() for file in (made / "features").iterdir() if file.is_file()}
+    photo, good = photos / "000007.png", (photos / "000007.png").read_bytes()
+    photo.unlink()
+    shutil.copy(photos / "000001.png", photos / "missing.png")
+    answer = call(capsys, monkeypatch, *audit_of(tmp_path))
+    assert answer.code == 2
+    assert "1 gone or no longer usable: 000007.png" in answer.err
+    assert "1 new: missing.png" in answer.err
+    assert "--overwrite trains anew" in answer.err
+    shutil.copy(photos / "000001.png", photo)
+    (photos / "missing.png").unlink()
+    assert "1 changed: 000007.png" in call(capsys, monkeypatch, *audit_of(tmp_path)).err
+    assert {file: file.read_bytes() for file in before} == before
+    assert call(capsys, monkeypatch, "audit", "pairs-audit/run").code == 0
+    assert call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv").code == 0
+    photo.write_bytes(good)
+    assert call(capsys, monkeypatch, *audit_of(tmp_path)).code == 0
+    photo.unlink()
+    assert call(capsys, monkeypatch, *audit_of(tmp_path, "--overwrite")).code == 0
+
+
+def test_the_folder_of_an_audit_is_answered_with_its_run(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, "audit", "pairs-audit")
+    assert answer.code == 2
+    assert "did you mean pairs-audit/run?" in answer.err
+
+
+def test_ctrl_c_after_training_never_advises_to_train_anew(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    shutil.copy(drawn / "pairs.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("crcl.report.write_report", interrupted)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--overwrite"))
+    assert answer.code == 130
+    assert shlex.split(answer.err.rstrip().rpartition("\n")[2]) == ["crcl", *audit_of(drawn)]
+
+
 def test_a_file_that_is_no_audit_is_not_replaced(
     drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,6 +371,28 @@ def test_a_run_that_knows_nothing_estimates_nothing(
     assert answer.code == 0
     assert "nothing was learnt" in answer.err
     assert "estimated" not in answer.out
+
+
+def test_where_decoys_say_nothing_no_row_is_removed_unless_a_threshold_is_given(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(drawn / "pairs.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--set", "train.lr=1e-12"))
+    assert answer.code == 0, answer.err
+    assert "pairs is flagged" in answer.out
+    assert "next:" not in answer.out
+    assert not any(pyarrow.csv.read_csv("pairs-audit/audit.csv")["suspect"].to_pylist())
+    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv")
+    assert answer.code == 2
+    assert "nothing was learnt" in answer.err
+    assert "--threshold" in answer.err
+    assert not (tmp_path / "cleaned.csv").exists()
+    for words in (["--mark"], ["--threshold", "0.2", "--overwrite"]):
+        answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", *words)
+        assert answer.code == 0, answer.err
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--set", "train.lr=1e-12", "--threshold", "0.2"))
+    assert "crcl clean pairs-audit/run -o CLEANED.csv --threshold 0.2" in answer.out
 
 
 def test_endings_in_capitals_are_tables_too(

@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from crcl.data import formats, tables
+from crcl.data.images import skipped_text
 from crcl.errors import InputError
 
 ROWS: list[dict[str, object]] = [
@@ -91,7 +92,9 @@ def test_two_images_make_one_for_each_split_and_one_is_refused(tmp_path: Path) -
 
 def test_numbers_are_names_of_images_too(tmp_path: Path) -> None:
     write_images(tmp_path, ["17", "18"])
-    rows: list[dict[str, object]] = [{"image": i, "caption": "x", "split": "train"} for i in (18, 17)]
+    rows: list[dict[str, object]] = [
+        {"image": i, "caption": "x", "split": split} for i, split in ((18, "train"), (17, "train"), (17, "dev"))
+    ]
     for suffix in (".jsonl", ".parquet"):
         assert formats.read(write_table(tmp_path / f"pairs{suffix}", rows)).image_ids == ["18", "17"]
 
@@ -127,12 +130,21 @@ def test_a_table_without_the_columns_is_refused_with_those_it_has(tmp_path: Path
     assert "no column 'caption'" in message
 
 
+@pytest.mark.parametrize(
+    ("name", "mark", "told"), [("pairs.csv", ";", ";"), ("pairs.csv", "\t", "tabs"), ("pairs.tsv", ",", ",")]
+)
+def test_another_sign_between_the_columns_is_named(tmp_path: Path, name: str, mark: str, told: str) -> None:
+    (tmp_path / name).write_text("image,caption\na.jpg,a dog\n".replace(",", mark))
+    assert f"the columns seem to be separated by {told}." in refusal(tmp_path / name)
+
+
 @SUFFIXES
 def test_images_without_features_are_named_with_their_rows_up_to_ten(tmp_path: Path, suffix: str) -> None:
     write_images(tmp_path, ["a.jpeg", "b.jpg"])
     rows: list[dict[str, object]] = [
         {"image": name, "caption": "x", "split": "train"} for name in ["b.jpg", "a.jpg", "zzz", *"cdefghijkl"]
     ]
+    rows.append({"image": "b.jpg", "caption": "x", "split": "dev"})
     message = refusal(write_table(tmp_path / f"pairs{suffix}", rows))
     assert f"pairs{suffix}:row 2: image 'a.jpg' has no features" in message
     assert "(did you mean 'a.jpeg'?)" in message
@@ -147,6 +159,7 @@ def test_empty_cells_of_a_table_are_named_with_their_rows(tmp_path: Path, suffix
         {"image": "a", "caption": "x", "split": "train"},
         {"image": "a", "caption": None, "split": "train"},
         {"image": " ", "caption": "x", "split": "train"},
+        {"image": "a", "caption": "x", "split": "dev"},
     ]
     message = refusal(write_table(tmp_path / f"pairs{suffix}", rows))
     assert f"pairs{suffix}:row 2: empty caption" in message
@@ -186,6 +199,23 @@ def test_a_file_that_is_no_table_is_refused_by_name(tmp_path: Path, name: str, c
     assert refusal(tmp_path / name).startswith(str(tmp_path / name))
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_caption_of_ten_million_letters_is_read(tmp_path: Path, suffix: str, place: int) -> None:
+    write_images(tmp_path, ["001", "002", "003"])
+    rows = [dict(row) for row in ROWS]
+    rows[place]["caption"] = "word " * 2_000_000 + "end"
+    captions = formats.read(write_table(tmp_path / f"pairs{suffix}", rows)).captions
+    assert max(len(caption) for caption in captions) == 10_000_003
+
+
+def test_an_object_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(f'{{"image": "a", "caption": "x", "deep": {deep}}}\n')
+    assert refusal(path).startswith(f"{path}: ")
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 def test_a_quotation_mark_that_is_never_closed_does_not_swallow_the_rest_of_a_table(
     tmp_path: Path, suffix: str
@@ -200,6 +230,20 @@ def test_a_quotation_mark_that_is_never_closed_does_not_swallow_the_rest_of_a_ta
     lines[-1] = '003,"a last one,\nalso on ""two"" lines"'
     path.write_text("\n".join(lines).replace(",", comma) + "\n")
     assert "a cat\non two lines" in [*formats.read(path, "train").captions, *formats.read(path, "dev").captions]
+
+
+def test_the_names_of_skipped_images_are_read_as_they_were_written(tmp_path: Path) -> None:
+    odd = ["b\rc", 'd"e', "f,g", "h\ni"]
+    write_images(tmp_path, ["a", "b", "image", "z"])
+    (tmp_path / "skipped.csv").write_bytes(skipped_text([(name, "broken") for name in odd]).encode())
+    rows: list[dict[str, object]] = [
+        {"image": name, "caption": "x", "split": split}
+        for name, split in (*((name, "train") for name in ("a", "b", "image", *odd)), ("z", "dev"))
+    ]
+    assert formats.read(write_table(tmp_path / "pairs.jsonl", rows)).image_ids == ["a", "b", "image"]
+    (tmp_path / "features.npy").unlink()
+    write_images(tmp_path, ["a", "b", "z"])
+    assert "image 'image' has no features" in refusal(tmp_path / "pairs.jsonl")
 
 
 def test_ids_and_features_of_a_table_must_agree(tmp_path: Path) -> None:
@@ -222,11 +266,25 @@ def test_a_missing_table_and_a_missing_split_are_answered_with_the_nearest(tmp_p
 
 
 @SUFFIXES
-@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+@pytest.mark.parametrize("name", ["val", "valid", "validation", "VAL", " Validation ", "Dev"])
 def test_what_others_call_validation_is_dev(tmp_path: Path, suffix: str, name: str) -> None:
-    path = write_table(
-        tmp_path / f"pairs{suffix}", [row | {"split": str(row["split"]).replace("dev", name)} for row in ROWS]
-    )
+    splits = {"train": "Train" if name == "Dev" else "train", "dev": name}
+    path = write_table(tmp_path / f"pairs{suffix}", [row | {"split": splits[str(row["split"])]} for row in ROWS])
     write_images(tmp_path, ["001", "002", "003"])
     assert formats.splits(path) == ["train", "dev"]
-    assert list(formats.read(path, "dev").image_ids) == ["002"]
+    assert list(formats.read(path, "dev").image_ids) == list(formats.read(path, name).image_ids) == ["002"]
+
+
+@SUFFIXES
+@pytest.mark.parametrize("name", ["train", "TRAIN"])
+def test_where_all_rows_are_for_training_a_tenth_of_the_images_is_held_out(
+    tmp_path: Path, suffix: str, name: str
+) -> None:
+    ids = [f"{i}.jpg" for i in range(50)]
+    write_images(tmp_path, ids)
+    rows: list[dict[str, object]] = [{"image": ids[i % 50], "caption": f"caption {i}"} for i in range(150)]
+    plain = write_table(tmp_path / f"plain{suffix}", rows)
+    named = write_table(tmp_path / f"named{suffix}", [row | {"split": name} for row in rows])
+    assert formats.splits(named) == ["train", "dev"]
+    for split in ("train", "dev"):
+        assert formats.read(named, split).fingerprint() == formats.read(plain, split).fingerprint()

@@ -1,6 +1,6 @@
 """The run folder: all that a training leaves, written so that a kill at any moment leaves the old or the new.
 
-    config.json           what was asked for, the sizes that the data gave, and what the pairs are known by
+    config.json           what was asked for, the sizes that the data gave, what pairs and features are known by
     vocab.json            the words, in the field's layout; a published model (clip) has instead
     tokenizer.json        its tokens, and
     model.json            its sizes
@@ -62,7 +62,13 @@ class Run:
     """An open run folder."""
 
     def __init__(
-        self, path: Path, config: dict[str, Any], sizes: dict[str, int], fingerprint: str, imported: str = ""
+        self,
+        path: Path,
+        config: dict[str, Any],
+        sizes: dict[str, int],
+        fingerprint: str,
+        imported: str = "",
+        features: str = "",
     ) -> None:
         self.path = path
         self.config = config
@@ -70,6 +76,8 @@ class Run:
         self.fingerprint = fingerprint
         self.imported = imported
         """Where the weights come from, in words, if they were not trained here."""
+        self.features = features
+        """The digest of the features that it was trained on; empty in older runs."""
 
     @property
     def networks(self) -> int:
@@ -84,6 +92,7 @@ class Run:
         config: dict[str, Any],
         sizes: dict[str, int],
         fingerprint: str = "",
+        features: str = "",
         vocabulary: Words,
         model: dict[str, Any] | None = None,
         noise: np.ndarray | None = None,
@@ -124,7 +133,9 @@ class Run:
                     _write_beliefs(fresh / beliefs, state.beliefs, sizes["pairs"])
             files = sorted(file.name for file in fresh.iterdir())
             about = {"format": FORMAT, "files": files, "sizes": sizes, "fingerprint": fingerprint}
-            write_json(fresh / "config.json", about | ({"imported": imported} if imported else {}) | {"config": config})
+            optional = {"features": features, "imported": imported}
+            about |= {name: value for name, value in optional.items() if value}
+            write_json(fresh / "config.json", about | {"config": config})
             if path.exists():
                 with locked(path):
                     path.rename(old)
@@ -136,7 +147,7 @@ class Run:
                 old.rename(path)
             shutil.rmtree(fresh, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
-        return cls(path, config, sizes, fingerprint, imported)
+        return cls(path, config, sizes, fingerprint, imported, features)
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
@@ -146,7 +157,10 @@ class Run:
             what = "a file, neither a run folder nor a table (.csv .tsv .jsonl .parquet)" if path.exists() else ""
             raise InputError(f"{path}: {what or 'no such run folder'}")
         if not (path / "config.json").is_file():
-            raise InputError(f"{path}: not a run folder (it has no config.json); `crcl train DATA -o {path}` makes one")
+            near = f"did you mean {path / 'run'}?" if (path / "run" / "config.json").is_file() else ""
+            raise InputError(
+                f"{path}: not a run folder (it has no config.json); {near or f'`crcl train DATA -o {path}` makes one'}"
+            )
         content = _read_json(path / "config.json")
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
@@ -159,7 +173,8 @@ class Run:
             sizes.setdefault("networks", 1)  # older runs do not say
         if not isinstance(config, dict) or not isinstance(files, list) or not valid_sizes(sizes):
             raise InputError(f"{path / 'config.json'}: incomplete; train again with --overwrite")
-        run = cls(path, config, sizes, str(content.get("fingerprint", "")), str(content.get("imported", "")))
+        known = (str(content.get(name, "")) for name in ("fingerprint", "imported", "features"))
+        run = cls(path, config, sizes, *known)
         run.require(*files)
         return run
 

@@ -67,7 +67,7 @@ def refuse_output(table: Path, output: Path, *, overwrite: bool) -> None:
             f"{table}: not a table ({' '.join(tables.SUFFIXES)}), so it cannot be written again; `crcl audit` writes a "
             "table whose column 'row' says which captions are suspect, to leave out where you read them"
         )
-    if output.suffix != table.suffix:
+    if output.suffix.lower() != table.suffix.lower():
         raise InputError(
             f"{output}: {table} is written again in its own format; name a file that ends in {table.suffix}"
         )
@@ -135,7 +135,7 @@ def _written(path: Path, write: Callable[[Path], int]) -> int:
 
 
 def _write_csv(verdict: _Verdict, output: Path) -> int:
-    delimiter = "\t" if verdict.table.suffix == ".tsv" else ","
+    delimiter = "\t" if verdict.table.suffix.lower() == ".tsv" else ","
     header: list[str] = []
     image = caption = row = 0
     with _open(verdict.table, newline="") as source, _open(output, "w", newline="") as target:

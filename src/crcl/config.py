@@ -79,6 +79,8 @@ class DataConfig(Section):
     """What a table calls the column of image names."""
     caption_column: str = "caption"
     """What a table calls the column of captions."""
+    skip_empty: bool = False
+    """Leave out a table's rows without an image or a caption, instead of refusing them."""
     min_count: Count = 4
     """How often a word must be seen to enter a built vocabulary."""
     max_words: Count = 128

@@ -24,6 +24,7 @@ LEAST = 50
 FEWEST = 20
 """Decoys below which nothing is estimated."""
 _STREAM = 0xDEC0  # sets the random numbers of decoys apart from others of the same seed
+_TRIES = 1000  # draws of an image that a text is not shown with
 _LOWEST, _USUAL = 0.25, 0.6  # shares of the decoys below the lowest threshold at which the rate is read off
 _CAUTION = 3.0  # standard errors that a ratio is taken to be larger than it looks, when the smallest is chosen
 _SURELY = 4.0  # standard errors by which a ratio below the usual thresholds must be smaller to be preferred
@@ -83,12 +84,25 @@ class Flagged:
 
 
 def draw(pairs: Pairs, share: float, seed: int) -> np.ndarray:
-    """Captions without repetition, each with a random image that it is not shown with. (decoys, 2) int64"""
+    """Captions without repetition, each with a random image that its text is shown with nowhere. (decoys, 2) int64
+
+    Where a text is shown with all images, or nearly all, it is one that this caption is not shown with.
+    """
     rng = np.random.default_rng([_STREAM, seed])
     count = max(round(share * len(pairs)), min(LEAST, len(pairs) // 4), 1)
     captions = np.sort(rng.permutation(len(pairs))[:count])
     shift = rng.integers(1, pairs.images, size=count)
-    return np.stack([captions, (pairs.image_index[captions] + shift) % pairs.images], axis=1)
+    images = (pairs.image_index[captions] + shift) % pairs.images
+    shown: dict[str, set[int]] = {pairs.captions[caption]: set() for caption in captions}
+    for text, image in zip(pairs.captions, pairs.image_index.tolist(), strict=True):
+        if text in shown:
+            shown[text].add(image)
+    for place, caption in enumerate(captions):
+        known = shown[pairs.captions[caption]]
+        if int(images[place]) in known:
+            tries = rng.integers(pairs.images, size=_TRIES).tolist()
+            images[place] = next((image for image in tries if image not in known), images[place])
+    return np.stack([captions, images], axis=1)
 
 
 def add(pairs: Pairs, drawn: np.ndarray) -> Pairs:

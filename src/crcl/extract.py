@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from crcl.checkpoint import locked, write_arrays, write_bytes
+from crcl.data.files import SHOWN, open_features, read_ids
 from crcl.data.images import MOST_PIXELS, UnusableError, Wanted, decode, read_file, skipped_text
 from crcl.errors import InputError, TrainingError
 
@@ -72,9 +73,13 @@ def extract(
     batch_size: int = 32,
     most_pixels: int = MOST_PIXELS,
     overwrite: bool = False,
+    settled: bool = False,
     watch: Callable[[str], AbstractContextManager[Progress | None]] = lambda what: nullcontext(),
 ) -> Extracted:
-    """Write the features of all images that can be used; given again, it goes on where it was stopped."""
+    """Write the features of all images that can be used; given again, it goes on where it was stopped.
+
+    With `settled`, features that are there are in use: they stay as they are, and other ones are refused.
+    """
     if batch_size < 1:
         raise InputError(f"batch size must be 1 or more, not {batch_size}")
     key = hashlib.sha256(json.dumps(extractor.settings, sort_keys=True).encode()).hexdigest()
@@ -101,7 +106,10 @@ def extract(
         skipped = [(image.name, reasons[image]) for image in wanted if image in reasons]
         usable = {image.name: digest for image, digest in digests.items() if image not in reasons}
         about = {"extractor": extractor.title, "key": key, "settings": extractor.settings}
-        _write(folder, store, usable, skipped, about)
+        if settled and (folder / "ids.txt").is_file() and (folder / "features.npy").is_file():
+            _refuse_changes(folder, store, usable)
+        else:
+            _write(folder, store, usable, skipped, about)
     return Extracted(len(usable), store.shape, computed, skipped)
 
 
@@ -117,7 +125,35 @@ def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
         known = None
     if known != key:
         made = "made in another way" if known else "not made by `crcl features`"
-        raise InputError(f"{folder}: has features that were {made}; give another folder, or --overwrite")
+        same = "give the same --model as then, " if known else "give "
+        raise InputError(f"{folder}: has features that were {made}; {same}another folder, or --overwrite")
+
+
+def _refuse_changes(folder: Path, store: "Cache", usable: dict[str, bytes]) -> None:
+    """Stop where the images are not those whose features are there; says which are gone, new or changed.
+
+    An image has changed if one of its numbers differs by more than a hundredth of the largest: with an empty cache they
+    are computed again, and come out a little different on another device.
+    """
+    features = open_features(folder / "features.npy")
+    row = {name: number for number, name in enumerate(read_ids(folder / "ids.txt"))}
+    both = [name for name in usable if name in row]
+    changed = []
+    for number, new in store.rows([usable[name] for name in both]):
+        now, before = np.atleast_2d(new).astype(np.float32), features[row[both[number]]].astype(np.float32)
+        if now.shape != before.shape or np.abs(now - before).max() > 0.01 * np.abs(before).max():
+            changed.append(both[number])
+    lines = [
+        f"{len(names):,} {what}: {', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}"
+        for what, names in (
+            ("gone or no longer usable", [name for name in row if name not in usable]),
+            ("new", [name for name in usable if name not in row]),
+            ("changed", changed),
+        )
+        if names
+    ]
+    if lines:
+        raise InputError("\n".join([f"{folder}: the images are not those that the features were made of", *lines]))
 
 
 def _hash(wanted: Sequence[Wanted], progress: Progress | None) -> tuple[dict[Wanted, bytes], dict[Wanted, str]]:

@@ -152,6 +152,7 @@ def read_split(config: Config, split: str) -> Pairs:
         ids=where.ids,
         text_features=where.text_features,
         columns=columns(config),
+        skip_empty=where.skip_empty,
     )
 
 
@@ -275,6 +276,11 @@ def check_training_pairs(run: Run, pairs: Pairs, data: str) -> None:
         raise InputError(
             f"{data}: as many training pairs as {run.path} was trained on, but not the same captions and images in the "
             "same order: its beliefs would be put on other pairs"
+        )
+    if run.features and pairs.features_digest() != run.features:
+        raise InputError(
+            f"{pairs.source}: the same images as {run.path} was trained on, by name, but other features: images, or "
+            "how their features are made, have changed since. Give the old ones by --features, or train again"
         )
 
 

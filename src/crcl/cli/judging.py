@@ -1,5 +1,7 @@
 """Commands that judge pairs: audit, clean."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,10 +31,12 @@ from crcl.cli.options import (
 )
 from crcl.cli.preparing import extractor, note_skipped
 from crcl.data import tables
+from crcl.data.files import SHOWN
 from crcl.data.images import wanted_images
 from crcl.errors import InputError
 from crcl.extract import extract
 from crcl.thumbnails import FindImage, images_below
+from crcl.train import Interrupted
 
 OF_DATA, FILES = "Given data, not a run", "Files of features"
 PRESETS = ", ".join(config.presets())
@@ -116,7 +120,8 @@ def audit(
     suspicions are. Every step is gone on with after Ctrl-C, and kept: given again with another --precision it is quick.
 
     Without --precision and --threshold pairs are flagged at the best F1 that the decoys let estimate; without decoys
-    below what the method itself goes by: 0.1 for crcl and gsc, 0.5 for those that divide the pairs.
+    below what the method itself goes by: 0.1 for crcl and gsc, 0.5 for those that divide the pairs. Where decoys say
+    nothing, since they are few or believed as the pairs are, none is flagged.
 
     Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; truth
     where known; suggestions for suspects. A table's held-out rows are not trained on, and so not judged.
@@ -143,6 +148,7 @@ def audit(
             "data.ids": ids,
             "data.image_column": image_column,
             "data.caption_column": caption_column,
+            "data.skip_empty": True if tables.is_table(source) else None,
             "train.seed": seed,
             "train.device": device,
         }
@@ -150,29 +156,41 @@ def audit(
             source, folder, asked, preset=preset, settings=settings or [], model=model, images=images, anew=overwrite
         )
         data = features = text_features = ids = None  # as the run has them
-    opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
-    warn_if_unfinished(opened, stored)
-    stored = located(stored, data, features, ids, text_features)
-    beliefs, estimate = _beliefs(opened)
-    at = _threshold(stored, beliefs, estimate, threshold, precision)
-    pairs = inputs.audited_pairs(opened, stored)
-    refuse_input(output, pairs.source, stored.data.path)
-    with watch("similarities") as progress:
-        similarity = scorer.pair_similarities(pairs, progress=progress)
-    found = auditing.audit(pairs, beliefs, similarity, threshold=at)
-    suspects = found.suspects[:suggest]
-    if len(suspects):
-        with watch("suggestions") as progress:
-            found = replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, progress=progress))
-    auditing.write(found, output)
-    _tell(run, found, estimate)
-    out.print(f"written to {output}", soft_wrap=True)
-    if report is not None:
-        about = [("run", recipe.conditions(opened, stored))]
-        page = _write_report(report, found, estimate, stored, images=images, about=about)
-        out.print(f"report: {page}", soft_wrap=True)
-    if is_data:
-        out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}", soft_wrap=True)
+    with _kept():
+        opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
+        warn_if_unfinished(opened, stored)
+        stored = located(stored, data, features, ids, text_features)
+        beliefs, estimate, silent = _beliefs(opened)
+        at = _threshold(stored, beliefs, estimate, threshold, precision, silent=silent)
+        pairs = inputs.audited_pairs(opened, stored)
+        refuse_input(output, pairs.source, stored.data.path)
+        with watch("similarities") as progress:
+            similarity = scorer.pair_similarities(pairs, progress=progress)
+        found = auditing.audit(pairs, beliefs, similarity, threshold=at)
+        suspects = found.suspects[:suggest]
+        if len(suspects):
+            with watch("suggestions") as progress:
+                found = replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, progress=progress))
+        auditing.write(found, output)
+        _tell(run, found, estimate, silent=bool(silent) and threshold is None)
+        out.print(f"written to {output}", soft_wrap=True)
+        if report is not None:
+            about = [("run", recipe.conditions(opened, stored))]
+            page = _write_report(report, found, estimate, stored, images=images, about=about)
+            out.print(f"report: {page}", soft_wrap=True)
+        if tables.is_table(source) and (threshold is not None or not silent):
+            chosen = {"threshold": threshold, "precision": precision}
+            words = "".join(f" --{name} {value:g}" for name, value in chosen.items() if value is not None)
+            out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}{words}", soft_wrap=True)
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Stopped here, the training is done: the same command goes on with its run, and must not replace it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted from None
 
 
 def _train_first(
@@ -190,42 +208,59 @@ def _train_first(
     run = folder / "run"
     assembly.choose_device(asked["train.device"])
     pipeline.check(source, preset=preset, asked=asked, settings=settings)
+    there = (run / "config.json").is_file()
     if not anew:
         pipeline.refuse_other(source, run)
+    columns = columns_of(asked["data.image_column"], asked["data.caption_column"])
+    if tables.is_table(source):
+        _note_empty(tables.check(source, columns))
     if pipeline.needs_features(source, asked["data.features"], settings) or model is not None:
-        columns = columns_of(asked["data.image_column"], asked["data.caption_column"])
-        wanted = wanted_images([source], folder=images, columns=columns)
+        wanted = [image for image in wanted_images([source], folder=images, columns=columns) if image.name]
         how = extractor(model, device=asked["train.device"])
-        made = extract(wanted, how, folder / "features", overwrite=anew, watch=watch)
+        with _ways_out(run, there=there and not anew):
+            made = extract(wanted, how, folder / "features", overwrite=anew, settled=there and not anew, watch=watch)
         note_skipped(made, folder / "features")
         asked |= {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
     elif tables.is_table(source) and asked["data.features"] is None:
         note(f"features are there already, beside {source}; --model makes others")
     chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings)
-    there = run.exists()
-    try:
+    with _ways_out(run, there=run.exists() and not anew):
         recipe.train(chosen, run, resume=not anew, overwrite=anew, listeners=[terminal(chosen)], say=note)
+
+
+@contextmanager
+def _ways_out(run: Path, *, there: bool) -> Iterator[None]:
+    """What can be done where a run that is there cannot be gone on with."""
+    try:
+        yield
     except InputError as error:
-        if anew or not there:
+        if not there:
             raise
         raise InputError(
             f"{error}\n{run} is there already: --overwrite trains anew, --folder NEW keeps both"
         ) from error
 
 
-def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None]:
-    """What a run believes of its pairs, and what its decoys say of that."""
+def _note_empty(rows: np.ndarray) -> None:
+    if len(rows):
+        shown = ", ".join(str(row + 1) for row in rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
+        note(f"{len(rows):,} rows without an image or a caption are left out, and not judged: {shown}")
+
+
+def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None, str]:
+    """What a run believes of its pairs, what its decoys say of that, and why not where they say nothing."""
     if not run.has_beliefs:
-        return None, None
+        return None, None, ""
     beliefs, of_decoys = run.load_ledger(), run.load_decoy_ledger()
+    if not len(of_decoys):
+        return beliefs, None, ""
     if len(of_decoys) < decoys.FEWEST:
-        if len(of_decoys):
-            note(f"{len(of_decoys)} decoys are too few to estimate anything from; {decoys.FEWEST} would do")
-        return beliefs, None
+        why = f"{len(of_decoys)} decoys are too few to estimate anything from; {decoys.FEWEST} would do"
+        return beliefs, None, why
     if not decoys.told_apart(beliefs, of_decoys):
-        note("the decoys are believed as much as the pairs: nothing was learnt that an estimate could be made from")
-        return beliefs, None
-    return beliefs, decoys.estimate(beliefs, of_decoys)
+        why = "the decoys are believed as much as the pairs: nothing was learnt that an estimate could be made from"
+        return beliefs, None, why
+    return beliefs, decoys.estimate(beliefs, of_decoys), ""
 
 
 def _threshold(
@@ -234,11 +269,16 @@ def _threshold(
     estimate: decoys.Estimate | None,
     threshold: float | None,
     precision: float | None,
+    *,
+    silent: str,
 ) -> float:
+    """Below what pairs are flagged; 0, which flags none, where decoys say nothing (`silent`) and none is given."""
     own = stored.own_threshold()
-    default = auditing.THRESHOLD if own is None else own
+    default = 0.0 if silent else auditing.THRESHOLD if own is None else own
+    if silent:
+        note(silent)
     at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision, default=default)
-    if own is None and threshold is None and estimate is None and beliefs is not None:
+    if own is None and threshold is None and estimate is None and beliefs is not None and not silent:
         note(
             f"beliefs of a run with {stored.method} are probabilities within a batch, which have no natural threshold: "
             f"{at:g} is arbitrary, so trust the order of the pairs, not who is flagged. Decoys give a "
@@ -253,15 +293,22 @@ def _threshold(
     return at
 
 
-def _tell(run: Path, found: auditing.Audit, estimate: decoys.Estimate | None) -> None:
+def _tell(run: Path, found: auditing.Audit, estimate: decoys.Estimate | None, *, silent: bool) -> None:
     """What the audit found, in sentences."""
     if estimate is not None:
         for sentence in reporting.summary(found, estimate):
             out.print(sentence, soft_wrap=True)
+    elif silent:
+        out.print(
+            f"none of {len(found.pairs):,} pairs is flagged, since the decoys do not tell which are wrong; they are in "
+            "the order of what is believed. --threshold flags some, chosen by looking at the pairs around it",
+            soft_wrap=True,
+        )
     elif found.believes:
         flagged, pairs = len(found.suspects), len(found.pairs)
         out.print(
-            f"{flagged:,} of {pairs:,} pairs ({flagged / pairs:.1%}) are suspect at threshold {found.threshold:g}"
+            f"{flagged:,} of {pairs:,} pairs ({flagged / pairs:.1%}) are suspect at threshold {found.threshold:g}",
+            soft_wrap=True,
         )
     else:
         note(f"{run} was imported without beliefs: the pairs are in the order of their similarity, and none is suspect")
@@ -327,16 +374,22 @@ def clean(
 
     Example: `crcl clean runs/first -o cleaned.csv`
 
-    Rows that were not trained on (held out, or without a usable image) are not judged, and stay. The table itself is
-    never touched.
+    Rows that were not trained on (held out, or without a caption or a usable image) are not judged, and stay. The table
+    itself is never touched.
     """
     opened = Run.open(run)
     stored = located(recipe.stored_config(opened), data, features, ids, text_features)
     table = Path(stored.data.path)
     cleaning.refuse_output(table, output, overwrite=overwrite)
     warn_if_unfinished(opened, stored)
-    beliefs, estimate = opened.load_ledger(), _beliefs(opened)[1]
-    at = _threshold(stored, beliefs, estimate, threshold, precision)
+    beliefs = opened.load_ledger()
+    _, estimate, silent = _beliefs(opened)
+    if silent and threshold is None and not mark:
+        raise InputError(
+            f"{run}: {silent}; so no row is known to be wrong. Look at the pairs that `crcl audit` puts first, and "
+            "give a --threshold to remove those below it, or --mark to keep all rows with what is believed of each"
+        )
+    at = _threshold(stored, beliefs, estimate, threshold, precision, silent=silent)
     pairs = inputs.audited_pairs(opened, stored)
     columns = inputs.columns(stored)
     done = cleaning.clean(table, output, pairs, beliefs, threshold=at, mark=mark, overwrite=overwrite, columns=columns)
@@ -344,5 +397,6 @@ def clean(
     out.print(f"{done.removed:,} rows removed, {done.kept:,} kept{left}", soft_wrap=True)
     if done.unjudged:
         what = "their belief is left empty" if mark else "they are kept"
-        out.print(f"{done.unjudged:,} rows were not judged (held out, or without a usable image); {what}")
+        why = "held out, or without a caption or a usable image"
+        out.print(f"{done.unjudged:,} rows were not judged ({why}); {what}", soft_wrap=True)
     out.print(f"written to {output}", soft_wrap=True)

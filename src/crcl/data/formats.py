@@ -33,15 +33,24 @@ def read(
     ids: str | Path | None = None,
     text_features: str | Path | None = None,
     columns: Columns = tables.USUAL,
+    skip_empty: bool = False,
 ) -> Pairs:
     """Pairs of one split of a folder or a table.
 
     `features` and `ids` say where a table's images are, `text_features` where vectors of its captions are, and
-    `columns` what the table calls its images and captions.
+    `columns` what the table calls its images and captions; `skip_empty` leaves out its rows that lack one.
     """
     path = Path(path)
     if tables.is_table(path):
-        return tables.read(path, split, features=features, ids=ids, text_features=text_features, columns=columns)
+        return tables.read(
+            path,
+            split,
+            features=features,
+            ids=ids,
+            text_features=text_features,
+            columns=columns,
+            skip_empty=skip_empty,
+        )
     if any(given is not None for given in (features, ids, text_features)):
         raise InputError(f"{path}: features and ids are given for a table only; a folder holds its own")
     if embeddings.is_embeddings(path):

@@ -175,9 +175,9 @@ def _one_line(error: Exception) -> str:
 
 
 def skipped_text(skipped: Sequence[tuple[str, str]]) -> str:
-    """The content of `skipped.csv`."""
+    """The content of `skipped.csv`; all values are quoted, since a line break may be in any."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("image", "reason"))
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerow(tables.SKIPPED)
     writer.writerows(skipped)
     return text.getvalue()

@@ -1,6 +1,7 @@
 """Pairs: captions, the image shown with each, and the images' features on disk."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -8,6 +9,8 @@ import numpy as np
 
 from crcl.data.shards import Shards
 from crcl.errors import InputError
+
+_DIGESTED = 64 * 2**20  # bytes of features, as float32, that their digest reads
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,24 @@ class Pairs:
         digest = hashlib.sha256(np.ascontiguousarray(self.image_index, dtype="<i8").tobytes())
         for text in (*self.image_ids, *self.captions):
             digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
+        return digest.hexdigest()
+
+    def features_digest(self) -> str:
+        """What the features are known by: a hash of their shape and of images spread evenly, and of captions' vectors.
+
+        Of either 64 MiB are read, or all where there are fewer; it can miss a change of single images among the others.
+        """
+        digest = hashlib.sha256()
+        rows = np.arange(self.images) if self.feature_rows is None else self.feature_rows
+        sides = [(self.features, rows)]
+        if self.text_features is not None:
+            sides.append((self.text_features, self.rows))
+        for stored, places in sides:
+            size = 4 * math.prod(stored.shape[1:])
+            count = min(len(places), max(_DIGESTED // size, 1))
+            spread = places[np.linspace(0, len(places) - 1, count).astype(np.int64)]
+            digest.update(repr((len(places), *stored.shape[1:])).encode())
+            digest.update(np.ascontiguousarray(stored[spread], dtype="<f4").tobytes())
         return digest.hexdigest()
 
     def blind(self) -> "Pairs":

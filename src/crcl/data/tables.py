@@ -7,6 +7,7 @@ are then read in the same way.
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +33,10 @@ from crcl.data.shards import Shards
 from crcl.errors import InputError, did_you_mean
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+SKIPPED = ("image", "reason")
+"""The columns of `skipped.csv`."""
 HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share of the images, and how many at the most: all are ranked for all captions
+_BLOCK = 2**20  # bytes that pyarrow reads at once, unless told otherwise
 _SEED = 0  # of the held-out images: the same table is always cut in the same way
 _SEARCHED = 10_000  # ids among which a near one is looked for; with more it would take minutes
 _DEV = dict.fromkeys(("val", "valid", "validation"), "dev")
@@ -61,10 +65,15 @@ def read(
     ids: str | Path | None,
     text_features: str | Path | None = None,
     columns: Columns = USUAL,
+    skip_empty: bool = False,
 ) -> Pairs:
-    """Pairs of one split; its images are those that occur in it, in order of first appearance."""
+    """Pairs of one split; its images are those that occur in it, in order of first appearance.
+
+    Rows without an image or a caption are refused, or left out with `skip_empty`.
+    """
     table = _read_table(path, columns)
-    chosen = rows_of(path, table, split)
+    usable = _whole_rows(table) if skip_empty else np.arange(len(table))
+    chosen = usable[rows_of(path, table.take(usable), split)]
     names, captions = (table[column].take(chosen).to_pylist() for column in USUAL)
     problems = []
     for row, name, caption in zip(chosen, names, captions, strict=True):
@@ -112,6 +121,31 @@ def read(
     )
 
 
+def check(path: Path, columns: Columns = USUAL) -> np.ndarray:
+    """Refuse, before features are made, a table that nothing can be learnt from.
+
+    Gives the rows without an image or a caption, counted from 0, which `skip_empty` leaves out.
+    """
+    table = _read_table(path, columns)
+    whole = _whole_rows(table)
+    if not len(whole):
+        raise InputError(f"{path}: no row has both an image and a caption, in {columns.image} and {columns.caption}")
+    used = table.take(whole)
+    rows_of(path, used, "dev")
+    train = rows_of(path, used, "train")
+    if len(train) < 2:
+        raise InputError(f"{path}: {len(train)} training pair; a pair is learnt from others, so give more")
+    if len(pc.unique(used["image"].take(train))) < 2:
+        raise InputError(f"{path}: all training pairs show one image; a caption is compared with others, so give more")
+    return np.setdiff1d(np.arange(len(table)), whole)
+
+
+def _whole_rows(table: pa.Table) -> np.ndarray:
+    """Rows that have both an image and a caption."""
+    there = pc.and_(pc.not_equal(table["image"], ""), pc.not_equal(table["caption"], ""))
+    return np.flatnonzero(there.to_numpy())
+
+
 def image_names(path: Path, columns: Columns = USUAL) -> list[str]:
     """The image of each row; empty where a row names none."""
     names: list[str] = _read_table(path, columns)["image"].to_pylist()
@@ -125,31 +159,43 @@ def splits(path: Path, columns: Columns = USUAL) -> list[str]:
 
 def splits_of(table: pa.Table) -> list[str]:
     """The splits of a table that is read already."""
-    return list(dict.fromkeys(_split_names(table))) if "split" in table.column_names else ["train", "dev"]
+    return list(dict.fromkeys(_split_names(table))) if _is_cut(table) else ["train", "dev"]
 
 
 def rows_of(path: Path, table: pa.Table, split: str) -> np.ndarray:
     """Rows of the table that belong to a split."""
-    if "split" in table.column_names:
+    if _is_cut(table):
         of_row = _split_names(table)
     else:
         held_out = _held_out(path, table["image"].to_numpy())
         of_row = np.where(held_out, "dev", "train")
-    chosen = np.flatnonzero(of_row == split)
+    chosen = np.flatnonzero(of_row == _split_name(split))
     if not len(chosen):
         there = sorted(set(of_row))
-        found = "its column 'split' has" if "split" in table.column_names else "without a column 'split' there are"
+        found = "its column 'split' has" if _is_cut(table) else "without other splits than train there are"
         raise InputError(
             f"{path}: no row of split '{split}'{did_you_mean(split, there)}; {found} {', '.join(there)}. "
-            "Training needs train and dev (or val), or no such column: then a tenth of the images is dev"
+            "Training needs train and dev (or val), or train alone: then a tenth of the images is dev"
         )
     return chosen
 
 
+def _is_cut(table: pa.Table) -> bool:
+    """Whether the table says what its rows are for; one whose rows are all for training does not."""
+    return "split" in table.column_names and set(_split_names(table)) != {"train"}
+
+
 def _split_names(table: pa.Table) -> np.ndarray:
-    """(rows,) the split of each row; what others call validation is dev here."""
+    """(rows,) the split of each row."""
     names = table["split"].to_numpy(zero_copy_only=False)
-    return np.array([_DEV.get(name, name) for name in names], dtype=object)
+    known = {name: _split_name(name) for name in set(names)}
+    return np.array([known[name] for name in names], dtype=object)
+
+
+def _split_name(name: str) -> str:
+    """A split's name in small letters; what others call validation is dev here."""
+    small = name.strip().lower()
+    return _DEV.get(small, small)
 
 
 def _held_out(path: Path, images: np.ndarray) -> np.ndarray:
@@ -225,7 +271,7 @@ def _read_skipped(path: Path) -> set[str]:
         return set()
     reader = csv.reader(io.StringIO(read_bytes(path).decode("utf-8", "replace"), newline=""))
     try:
-        return {row[0] for row in reader if row} - {""}
+        return {row[0] for row in reader if row and row != list(SKIPPED)} - {""}
     except csv.Error as error:
         raise InputError(f"{path}: {error}; expected the columns image and reason") from error
 
@@ -264,6 +310,12 @@ def refuse_unnamed_splits(path: Path, table: pa.Table) -> None:
 def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
     """Those of the columns that are read; refuses a table that lacks one."""
     missing = [column for column in columns if column not in there]
+    if missing and len(there) == 1 and (other := next((mark for mark in ";\t,|" if mark in there[0]), None)):
+        seen = "tabs" if other == "\t" else other
+        raise InputError(
+            f"{path}: one column, '{there[0]}'; the columns seem to be separated by {seen}. A .csv has commas between "
+            "them, a .tsv has tabs: save it so, or name it so"
+        )
     options = {columns.image: "--image-column", columns.caption: "--caption-column"}
     refuse(
         [
@@ -277,14 +329,32 @@ def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
 
 def _read_csv(path: Path, columns: Columns) -> pa.Table:
     parse = pyarrow.csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
-    with pyarrow.csv.open_csv(path, parse_options=parse) as reader:
-        used = _used(path, columns, reader.schema.names)
-    convert = pyarrow.csv.ConvertOptions(include_columns=used, column_types={name: pa.string() for name in used})
-    table = pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+    table = _in_blocks(path, lambda size: _read_csv_in(path, columns, parse, size))
     last = table.slice(max(len(table) - 1, 0)).to_pylist()
     if any("\n" in (value or "") for row in last for value in row.values()):
         _refuse_open_quote(path, parse.delimiter)
     return table
+
+
+def _read_csv_in(path: Path, columns: Columns, parse: pyarrow.csv.ParseOptions, block_size: int) -> pa.Table:
+    read = pyarrow.csv.ReadOptions(block_size=block_size)
+    with pyarrow.csv.open_csv(path, read_options=read, parse_options=parse) as reader:
+        used = _used(path, columns, reader.schema.names)
+    convert = pyarrow.csv.ConvertOptions(include_columns=used, column_types={name: pa.string() for name in used})
+    return pyarrow.csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
+
+
+def _in_blocks(path: Path, read: Callable[[int], pa.Table]) -> pa.Table:
+    """What `read` gives, with larger blocks where a row does not fit into the usual ones."""
+    largest = min(path.stat().st_size + 1, 2**31 - 1)
+    size = _BLOCK
+    while True:
+        try:
+            return read(size)
+        except pa.ArrowInvalid as error:
+            if size >= largest or "straddl" not in str(error):
+                raise
+            size = min(16 * size, largest)
 
 
 def _refuse_open_quote(path: Path, delimiter: str) -> None:
@@ -310,7 +380,10 @@ def _read_json(path: Path, columns: Columns) -> pa.Table:
         except pa.ArrowInvalid:
             raise error from None
     with path.open("rb") as stream:
-        first = json.loads(next(line for line in stream if line.strip()))
+        try:
+            first = json.loads(next(line for line in stream if line.strip()))
+        except RecursionError as error:
+            raise InputError(f"{path}: its first object is nested too deeply to be read; leave that key out") from error
     absent = [name for name in table.column_names if table[name].null_count == len(table)]
     there = [name for name in dict.fromkeys([*first, *table.column_names]) if name not in absent]
     used = _used(path, columns, there)
@@ -320,7 +393,12 @@ def _read_json(path: Path, columns: Columns) -> pa.Table:
 def _read_json_as(path: Path, columns: Columns, *, image: pa.DataType) -> pa.Table:
     schema = pa.schema([(columns.image, image), (columns.caption, pa.string()), ("split", pa.string())])
     parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    return pyarrow.json.read_json(path, parse_options=parse)
+    return _in_blocks(
+        path,
+        lambda size: pyarrow.json.read_json(
+            path, read_options=pyarrow.json.ReadOptions(block_size=size), parse_options=parse
+        ),
+    )
 
 
 def _read_parquet(path: Path, columns: Columns) -> pa.Table:
