@@ -34,6 +34,8 @@ LEAST = 200
 """Pairs in the gallery where fewer are flagged: one wants to see what is just not."""
 FIRST = 24
 """Cards that are there without JavaScript."""
+PRINTED = 12
+"""Cards on paper; as many are not hidden by report.css."""
 CHART = (4.6, 2.9)
 """Inches: letters stay large enough on a phone."""
 _HEAD = b"<!doctype html>\n<!-- crcl report -->\n"
@@ -141,6 +143,7 @@ def _page(
         top=np.ceil(1000 * top) / 1000,
         first=gallery.cards(FIRST),
         shown=len(gallery.pairs),
+        printed=PRINTED,
         blank=blank_card(),
         data=gallery.data(),
         about=[(name, plain_caption(value)) for name, value in about],

@@ -2,7 +2,6 @@
 // Fills and orders the cards. What comes from the data reaches the page as text and as properties only, never as HTML.
 (() => {
   const STEP = 48; // cards added at a time
-  const PRINTED = 12; // cards on paper
   const at = (id) => document.getElementById(id);
   const data = JSON.parse(at("data").textContent);
   const pairs = data.pairs.map(
@@ -24,6 +23,7 @@
   };
   const blank = at("blank").content.firstElementChild;
   const list = at("cards"), button = at("more"), find = at("find"), order = at("order"), most = at("most");
+  const printed = Number(list.dataset.printed);
   let chosen = [], shown = 0, waiting = 0;
 
   const number = (value) => (value === null ? "–" : value.toFixed(3));
@@ -52,8 +52,9 @@
     );
   }
 
-  function cardOf(pair) {
+  function cardOf(pair, place) {
     const card = blank.cloneNode(true);
+    if (place < printed) for (const image of card.querySelectorAll("img")) image.loading = "eager"; // paper does not wait
     const part = (name) => card.querySelector(`.${name}`);
     card.classList.toggle("unflagged", !pair.flagged);
     picture(pair.image, part("large"), part("missing"));
@@ -83,7 +84,7 @@
 
   function showMore() {
     const next = chosen.slice(shown, shown + STEP);
-    list.append(...next.map(cardOf));
+    list.append(...next.map((pair, number) => cardOf(pair, shown + number)));
     shown += next.length;
     button.hidden = shown >= chosen.length;
     seen.unobserve(button);
@@ -101,6 +102,9 @@
     showMore();
     const all = pairs.length.toLocaleString("en"), some = chosen.length.toLocaleString("en");
     at("status").textContent = chosen.length === pairs.length ? `${all} pairs` : `${some} of ${all} pairs`;
+    at("on-paper").hidden = chosen.length <= printed && chosen.length === pairs.length;
+    const first = chosen.length > printed ? `the first ${printed} of ${some}` : some;
+    at("on-paper").textContent = `Printed: ${first}${chosen.length === pairs.length ? "" : " that fit the filter"}.`;
     at("none").hidden = chosen.length > 0 || pairs.length === 0;
   }
 
@@ -115,10 +119,6 @@
   order.addEventListener("change", choose);
   if (most !== null) most.addEventListener("input", soon);
   button.addEventListener("click", showMore);
-  addEventListener("beforeprint", () => {
-    for (const image of [...list.children].slice(0, PRINTED).flatMap((card) => [...card.querySelectorAll("img")]))
-      image.loading = "eager";
-  });
   document.documentElement.classList.add("scripted");
   choose();
 })();
