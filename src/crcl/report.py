@@ -17,6 +17,7 @@ from pathlib import Path
 import jinja2
 import numpy as np
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from crcl import plots
 from crcl.audit import LOW_BELIEF, Audit
@@ -228,7 +229,7 @@ def _charts(audit: Audit, estimate: Estimate | None) -> list[Chart]:
         return []
     pairs, threshold = audit.pairs, audit.threshold
     decoys, expected = (None, None) if estimate is None else (estimate.decoys, estimate.rate * len(pairs))
-    figure = plots.beliefs(
+    beliefs = plots.beliefs(
         audit.correspondence,
         pairs.truth,
         threshold=threshold,
@@ -237,31 +238,40 @@ def _charts(audit: Audit, estimate: Estimate | None) -> list[Chart]:
         title="",
         size=CHART,
     )
+    curves = _precision_recall(audit, estimate)
+    plots.align([beliefs] if curves is None else [beliefs, curves])
     text = "How many pairs are believed in how much."
     if estimate is not None:
         text += " The outline is that of decoys, known mismatches, as if they were as many as the estimated ones."
-    charts = [Chart("Beliefs", text, Markup(plots.svg(figure, "beliefs")))]
+    charts = [Chart("Beliefs", text, Markup(plots.svg(beliefs, "beliefs")))]
+    if curves is None:
+        return charts
+    text = "A higher threshold flags more: more of the mismatches are found, and more good pairs with them."
+    return [*charts, Chart("Precision and recall", text, Markup(plots.svg(curves, "precision")))]
+
+
+def _precision_recall(audit: Audit, estimate: Estimate | None) -> Figure | None:
+    """Both against the threshold, as estimated and as they are; None where neither is known."""
+    truth = audit.pairs.truth
     thresholds = np.linspace(0, 1, 201) if estimate is None else estimate.thresholds
-    true = None if pairs.truth is None else _true_curves(audit.correspondence, pairs.truth, thresholds)
+    true = None if truth is None else _true_curves(audit.correspondence, truth, thresholds)
     if estimate is not None:
         precision, recall, label = estimate.precision, estimate.recall, "estimated"
     elif true is not None:
         precision, recall, label, true = *true, "true", None
     else:
-        return charts
+        return None
     true_precision, true_recall = true or (None, None)
-    figure = plots.precision_recall(
+    return plots.precision_recall(
         thresholds,
         precision,
         recall,
         true_precision=true_precision,
         true_recall=true_recall,
-        threshold=threshold,
+        threshold=audit.threshold,
         label=label,
         size=CHART,
     )
-    text = "A higher threshold flags more: more of the mismatches are found, and more good pairs with them."
-    return [*charts, Chart("Precision and recall", text, Markup(plots.svg(figure, "precision")))]
 
 
 def _about_gallery(audit: Audit, shown: int) -> str:
