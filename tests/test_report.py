@@ -169,6 +169,25 @@ def test_the_true_curves_are_those_of_a_loop() -> None:
         assert recall[place] == (flagged & ~truth).sum() / (~truth).sum()
 
 
+def test_small_beliefs_are_shown_with_three_digits_that_count(tmp_path: Path) -> None:
+    beliefs = np.array([0, 3e-8, 4.126e-5, 0.0009996, 0.02078, 0.09999, 0.9])
+    text = report.write_report(tmp_path / "report", made_audit(beliefs), title="audit").read_text("utf-8")
+    shown = re.findall(r'<b class="belief">(.+?)</b>', text)
+    assert shown == ["0", "&lt;0.000001", "0.0000413", "0.00100", "0.0208", "0.100", "0.900"]
+
+
+def test_the_precision_of_a_handful_of_flagged_pairs_is_not_drawn() -> None:
+    beliefs = np.linspace(0, 1, 1001)
+    found = made_audit(beliefs, truth=beliefs > 0.3)
+    figure = report._precision_recall(found, made_estimate())
+    assert figure is not None
+    lines = {line.get_label(): line.get_xydata() for line in figure.axes[0].lines}
+    for name in ("precision, estimated", "precision, true"):
+        x, y = np.array(lines[name]).T
+        assert x[np.isfinite(y)].min() == 0.02  # twenty flagged
+    assert np.isfinite(lines["recall, estimated"]).all()
+
+
 def test_an_audit_without_beliefs_is_shown_by_similarity(tmp_path: Path) -> None:
     found = made_audit(np.full(30, np.nan))
     page = report.write_report(tmp_path / "report", found, title="imported")

@@ -37,6 +37,8 @@ FIRST = 24
 """Cards that are there without JavaScript."""
 PRINTED = 12
 """Cards on paper; as many are not hidden by report.css."""
+FEW = 20
+"""Pairs flagged below which a precision is chance, and not drawn."""
 CHART = (4.6, 2.9)
 """Inches: letters stay large enough on a phone."""
 _HEAD = b"<!doctype html>\n<!-- crcl report -->\n"
@@ -129,7 +131,6 @@ def _page(
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("crcl"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False
     )
-    top = max([pair[3] for pair in gallery.pairs if pair[3] is not None], default=0.0)
     page = environment.get_template("report.html").render(
         title=plain_caption(title),
         policy=_policy(script),
@@ -141,7 +142,6 @@ def _page(
         gallery=_about_gallery(audit, len(gallery.pairs)),
         pictures=thumbnails is not None,
         believes=audit.believes,
-        top=np.ceil(1000 * top) / 1000,
         first=gallery.cards(FIRST),
         shown=len(gallery.pairs),
         printed=PRINTED,
@@ -261,7 +261,9 @@ def _precision_recall(audit: Audit, estimate: Estimate | None) -> Figure | None:
         precision, recall, label, true = *true, "true", None
     else:
         return None
-    true_precision, true_recall = true or (None, None)
+    flagged = np.searchsorted(np.sort(audit.correspondence), thresholds.astype(audit.correspondence.dtype))
+    precision = np.where(flagged < FEW, np.nan, precision)
+    true_precision, true_recall = (None, None) if true is None else (np.where(flagged < FEW, np.nan, true[0]), true[1])
     return plots.precision_recall(
         thresholds,
         precision,

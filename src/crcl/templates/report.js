@@ -23,10 +23,12 @@
   };
   const blank = at("blank").content.firstElementChild;
   const list = at("cards"), button = at("more"), find = at("find"), order = at("order"), most = at("most");
+  const levels = data.believes ? [...new Set(pairs.map((pair) => pair.belief))].sort((a, b) => a - b) : [];
   const printed = Number(list.dataset.printed);
   let chosen = [], shown = 0, waiting = 0;
 
   const number = (value) => (value === null ? "–" : value.toFixed(3));
+  const belief = (value) => (value === 0 ? "0" : value < 1e-6 ? "<0.000001" : value.toPrecision(3)); // as in gallery.py
 
   function picture(image, node, missing) {
     const [, thumb, width, height] = data.images[image];
@@ -61,7 +63,7 @@
     part("caption").textContent = pair.caption;
     if (data.believes) {
       part("filled").style.width = `${100 * pair.belief}%`;
-      part("belief").textContent = number(pair.belief);
+      part("belief").textContent = belief(pair.belief);
     }
     part("similarity").textContent = number(pair.similarity);
     part("name").textContent = part("name").title = pair.name;
@@ -93,8 +95,11 @@
 
   function choose() {
     const wanted = find.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const limit = most === null || most.value === most.max ? Infinity : Number(most.value);
-    if (most !== null) at("limit").textContent = Number(most.value).toFixed(3);
+    const limit = most === null || !levels.length ? Infinity : levels[most.value];
+    if (most !== null) {
+      at("limit").textContent = levels.length ? belief(limit) : "–";
+      most.setAttribute("aria-valuetext", at("limit").textContent);
+    }
     chosen = pairs.filter((pair) => pair.belief <= limit && wanted.every((word) => pair.words.includes(word)));
     chosen.sort(orders[order.value]);
     list.replaceChildren();
@@ -119,6 +124,7 @@
   order.addEventListener("change", choose);
   if (most !== null) most.addEventListener("input", soon);
   button.addEventListener("click", showMore);
+  if (most !== null) most.value = most.max = Math.max(levels.length - 1, 0); // a step is one belief, however small
   document.documentElement.classList.add("scripted");
   choose();
 })();
