@@ -72,6 +72,21 @@ def test_one_command_makes_features_a_run_a_table_and_a_page(drawn: Path, audite
     assert any((made / "report" / "thumbs").iterdir())
 
 
+def test_the_page_counts_what_was_not_judged_and_names_the_next_command(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    words = ["audit", "pairs-audit/run", "-o", "again.csv", "--report", "again", "--threshold", "0.5"]
+    answer = call(capsys, monkeypatch, *words)
+    assert answer.code == 0, answer.err
+    page = (drawn / "again" / "index.html").read_text("utf-8")
+    held_out = 121 - Run.open(drawn / "pairs-audit" / "run").sizes["pairs"]
+    assert f"Not judged: {held_out} rows held out, 2 images skipped." in page
+    assert "crcl clean pairs-audit/run -o CLEANED.csv --threshold 0.5</code>" in page
+    assert "no noise injected" in page
+    assert '<dt>data</dt><dd dir="auto">pairs.csv</dd>' in page
+
+
 def test_given_again_nothing_is_trained_again(
     drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crcl import report
+from crcl import __version__, report
 from crcl.audit import Audit, audit
 from crcl.data.pairs import Pairs
 from crcl.decoys import Estimate
@@ -58,7 +58,7 @@ NAMES = [
 TAGS = {
     *("html", "head", "meta", "link", "title", "style", "body", "header", "main", "section", "footer", "template"),
     *("script", "noscript", "h1", "h2", "h3", "p", "dl", "dt", "dd", "ol", "li", "div", "span", "b", "figure", "img"),
-    *("figcaption", "label", "input", "select", "option", "output", "button"),
+    *("figcaption", "label", "input", "select", "option", "output", "button", "code"),
 }
 """What the template is made of."""
 
@@ -188,6 +188,27 @@ def test_the_precision_of_a_handful_of_flagged_pairs_is_not_drawn() -> None:
     assert np.isfinite(lines["recall, estimated"]).all()
 
 
+def test_the_page_says_what_decoys_are_what_is_next_and_what_made_it(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"title": "audit", "told": ["150 rows held out."], "next_step": ("crcl clean <x>", "cleans.")}
+    found = made_audit(np.linspace(0, 1, 300))
+    text = report.write_report(tmp_path / "report", found, estimate=made_estimate(), **given).read_text("utf-8")
+    assert "<p class=\"more\">150 rows held out.</p>" in text
+    assert "Next: <code dir=\"auto\">crcl clean &lt;x&gt;</code> cleans." in text
+    assert report.DECOYS in text
+    assert f'<dt>crcl</dt><dd dir="auto">{__version__}</dd>' in text
+    text = report.write_report(tmp_path / "report", found, title="audit").read_text("utf-8")
+    assert "Decoys are" not in text
+    assert "Next:" not in text
+
+
+def test_missing_pictures_are_told_with_the_option_that_finds_them(tmp_path: Path) -> None:
+    found = made_audit(np.array([0.01, 0.02]))
+    text = report.write_report(tmp_path / "a", found, title="audit").read_text("utf-8")
+    assert "There are no pictures here: --images FOLDER tells where the images are." in text
+    text = report.write_report(tmp_path / "b", found, title="audit", find_image=images_below(tmp_path)).read_text("utf-8")
+    assert "2 images have no picture here: 2 × not found. --images FOLDER tells where the images are." in text
+
+
 def test_an_audit_without_beliefs_is_shown_by_similarity(tmp_path: Path) -> None:
     found = made_audit(np.full(30, np.nan))
     page = report.write_report(tmp_path / "report", found, title="imported")
@@ -234,6 +255,8 @@ def test_nothing_of_the_data_is_more_than_text(tmp_path: Path) -> None:
         title=HOSTILE[2],
         suggestions=suggestions_of(found),
         about=[("data", HOSTILE[1]), ("run", NAMES[1])],
+        told=[HOSTILE[0]],
+        next_step=(HOSTILE[2], HOSTILE[1]),
         estimate=made_estimate(),
     )
     text = page.read_text("utf-8")

@@ -19,7 +19,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from crcl import plots
+from crcl import __version__, plots
 from crcl.audit import LOW_BELIEF, Audit
 from crcl.checkpoint import locked, write_bytes
 from crcl.data.files import read_bytes
@@ -41,6 +41,11 @@ FEW = 20
 """Pairs flagged below which a precision is chance, and not drawn."""
 CHART = (4.6, 2.9)
 """Inches: letters stay large enough on a phone."""
+DECOYS = (
+    "Decoys are captions of the data with a random other image each, which were trained on like any pair: what is "
+    "believed of them tells what is believed of mismatches. This assumes that real mismatches look like random ones; "
+    "wrong captions that are nearly right are missed, and not counted."
+)
 _HEAD = b"<!doctype html>\n<!-- crcl report -->\n"
 _OURS = {"index.html", ".index.html.tmp", "thumbs", ".lock"}
 
@@ -71,12 +76,15 @@ def write_report(
     estimate: Estimate | None = None,
     suggestions: Suggestions | None = None,
     find_image: FindImage | None = None,
+    told: Sequence[str] = (),
+    next_step: tuple[str, str] | None = None,
     about: Sequence[tuple[str, str]] = (),
     most: int = MOST,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write the page and its thumbnails; gives the page. Without `find_image` there are no pictures.
 
+    `told` are further sentences of the summary, `next_step` is a command and what it does, `about` are names and values.
     An older report is replaced. A folder with anything else in it is refused.
     """
     folder = Path(folder)
@@ -88,7 +96,9 @@ def write_report(
             thumbnails = None if find_image is None else Thumbnails(folder / "thumbs", find_image)
             gallery = Gallery(audit, suggestions, _shown_rows(audit, most))
             gallery.add_pictures(thumbnails, progress)
-            page = _page(audit, estimate, gallery, thumbnails, title=title, about=about)
+            page = _page(
+                audit, estimate, gallery, thumbnails, title=title, told=told, next_step=next_step, about=about
+            )
             write_bytes(path, page, advice="make room and write the report again")
             (thumbnails or Thumbnails(folder / "thumbs", lambda name: None)).forget_others()
     except OSError as error:
@@ -124,6 +134,8 @@ def _page(
     thumbnails: Thumbnails | None,
     *,
     title: str,
+    told: Sequence[str],
+    next_step: tuple[str, str] | None,
     about: Sequence[tuple[str, str]],
 ) -> bytes:
     files = resources.files("crcl") / "templates"
@@ -131,12 +143,15 @@ def _page(
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("crcl"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False
     )
+    sentences = (*summary(audit, estimate), *told, *_remarks(audit, thumbnails))
     page = environment.get_template("report.html").render(
         title=plain_caption(title),
         policy=_policy(script),
         style=style,
         script=script,
-        summary=[line.replace(" %", "\u00a0%") for line in (*summary(audit, estimate), *_remarks(audit, thumbnails))],
+        summary=[line.replace(" %", "\u00a0%") for line in sentences],
+        next_step=next_step,
+        decoys=DECOYS if estimate is not None else "",
         tiles=_tiles(audit, estimate),
         charts=_charts(audit, estimate),
         gallery=_about_gallery(audit, len(gallery.pairs)),
@@ -147,7 +162,7 @@ def _page(
         printed=PRINTED,
         blank=blank_card(),
         data=gallery.data(),
-        about=[(name, plain_caption(value)) for name, value in about],
+        about=[(name, plain_caption(value)) for name, value in (*about, ("crcl", __version__))],
     )
     return page.encode("utf-8")
 
@@ -192,9 +207,12 @@ def _remarks(audit: Audit, thumbnails: Thumbnails | None) -> list[str]:
             f"The mean belief is {audit.correspondence.mean():.3f}, which is low. Trust the order of the pairs more "
             "than the threshold, and choose one by looking at the pairs around it."
         )
-    if thumbnails is not None and thumbnails.reasons:
+    if thumbnails is None:
+        remarks.append("There are no pictures here: --images FOLDER tells where the images are.")
+    elif thumbnails.reasons:
         common = ", ".join(f"{count:,} × {why}" for why, count in thumbnails.reasons.most_common(4))
-        remarks.append(f"{thumbnails.reasons.total():,} images have no picture here: {common}.")
+        where = " --images FOLDER tells where the images are." if thumbnails.reasons["not found"] else ""
+        remarks.append(f"{thumbnails.reasons.total():,} images have no picture here: {common}.{where}")
     return remarks
 
 

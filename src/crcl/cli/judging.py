@@ -1,5 +1,6 @@
 """Commands that judge pairs: audit, clean."""
 
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -168,8 +169,8 @@ def audit(
     _tell(run, found, estimate)
     out.print(f"written to {output}", soft_wrap=True)
     if report is not None:
-        about = [("run", recipe.conditions(opened, stored))]
-        page = _write_report(report, found, estimate, stored, images=images, about=about)
+        about = [("data", Path(stored.data.path).name), ("run", recipe.conditions(opened, stored))]
+        page = _write_report(report, found, estimate, stored, run=run, images=images, about=about)
         out.print(f"report: {page}", soft_wrap=True)
     if is_data:
         out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}", soft_wrap=True)
@@ -283,9 +284,18 @@ def _write_report(
     estimate: decoys.Estimate | None,
     stored: config.Config,
     *,
+    run: Path,
     images: Path | None,
     about: list[tuple[str, str]],
 ) -> Path:
+    told: list[str] = []
+    next_step, table = None, Path(stored.data.path)
+    if tables.is_table(table):
+        held_out, skipped = inputs.unjudged(stored, found.pairs)
+        told = [f"Not judged: {held_out:,} rows held out, {skipped:,} images skipped."]
+        if len(found.suspects):
+            command = ["crcl", "clean", str(run), "-o", f"CLEANED{table.suffix}", "--threshold", str(found.threshold)]
+            next_step = (shlex.join(command), "writes the table again without the flagged pairs.")
     with watch("report") as progress:
         return reporting.write_report(
             folder,
@@ -294,6 +304,8 @@ def _write_report(
             estimate=estimate,
             suggestions=found.suggestions,
             find_image=_image_finder(stored, images),
+            told=told,
+            next_step=next_step,
             about=about,
             progress=progress,
         )
