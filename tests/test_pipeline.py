@@ -87,6 +87,23 @@ def test_the_page_counts_what_was_not_judged_and_names_the_next_command(
     assert '<dt>data</dt><dd dir="auto">pairs.csv</dd>' in page
 
 
+def test_a_report_of_the_run_has_pictures_without_the_folder_being_given_again(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    words = ["audit", "pairs-audit/run", "-o", "again.csv", "--report", "pictures"]
+    assert call(capsys, monkeypatch, *words).code == 0
+    assert any((drawn / "pictures" / "thumbs").iterdir())
+    about = drawn / "pairs-audit" / "features" / "about.json"
+    known = json.loads(about.read_text("utf-8"))
+    about.write_text(json.dumps(known | {"folder": "gone"}), "utf-8")
+    try:
+        assert call(capsys, monkeypatch, *words).code == 0
+    finally:
+        about.write_text(json.dumps(known), "utf-8")
+    assert "--images FOLDER" in (drawn / "pictures" / "index.html").read_text("utf-8")
+
+
 def test_given_again_nothing_is_trained_again(
     drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
