@@ -176,24 +176,32 @@ def test_small_beliefs_are_shown_with_three_digits_that_count(tmp_path: Path) ->
     assert shown == ["0", "&lt;0.000001", "0.0000413", "0.00100", "0.0208", "0.100", "0.900"]
 
 
-def test_the_precision_of_a_handful_of_flagged_pairs_is_not_drawn() -> None:
+def test_the_precision_of_a_handful_of_flagged_pairs_or_decoys_is_not_drawn() -> None:
     beliefs = np.linspace(0, 1, 1001)
     found = made_audit(beliefs, truth=beliefs > 0.3)
     figure = report._precision_recall(found, made_estimate())
     assert figure is not None
     lines = {line.get_label(): line.get_xydata() for line in figure.axes[0].lines}
-    for name in ("precision, estimated", "precision, true"):
-        x, y = np.array(lines[name]).T
-        assert x[np.isfinite(y)].min() == 0.02  # twenty flagged
+    x, y = np.array(lines["precision, true"]).T
+    assert x[np.isfinite(y)].min() == 0.02  # twenty flagged
+    few = replace(made_estimate(), recall=np.linspace(0, 1, 101))
+    figure = report._precision_recall(found, few)
+    assert figure is not None
+    x, y = np.array(figure.axes[0].lines[0].get_xydata()).T
+    assert x[np.isfinite(y)].min() == 0.2  # ten of fifty decoys
     assert np.isfinite(lines["recall, estimated"]).all()
 
 
 def test_the_page_says_what_decoys_are_what_is_next_and_what_made_it(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"title": "audit", "told": ["150 rows held out."], "next_step": ("crcl clean <x>", "cleans.")}
+    given: dict[str, Any] = {
+        "title": "audit",
+        "told": ["150 rows held out."],
+        "next_step": ("crcl clean <x>", "cleans."),
+    }
     found = made_audit(np.linspace(0, 1, 300))
     text = report.write_report(tmp_path / "report", found, estimate=made_estimate(), **given).read_text("utf-8")
-    assert "<p class=\"more\">150 rows held out.</p>" in text
-    assert "Next: <code dir=\"auto\">crcl clean &lt;x&gt;</code> cleans." in text
+    assert '<p class="more">150 rows held out.</p>' in text
+    assert 'Next: <code dir="auto">crcl clean &lt;x&gt;</code> cleans.' in text
     assert report.DECOYS in text
     assert f'<dt>crcl</dt><dd dir="auto">{__version__}</dd>' in text
     text = report.write_report(tmp_path / "report", found, title="audit").read_text("utf-8")
@@ -205,7 +213,9 @@ def test_missing_pictures_are_told_with_the_option_that_finds_them(tmp_path: Pat
     found = made_audit(np.array([0.01, 0.02]))
     text = report.write_report(tmp_path / "a", found, title="audit").read_text("utf-8")
     assert "There are no pictures here: --images FOLDER tells where the images are." in text
-    text = report.write_report(tmp_path / "b", found, title="audit", find_image=images_below(tmp_path)).read_text("utf-8")
+    text = report.write_report(tmp_path / "b", found, title="audit", find_image=images_below(tmp_path)).read_text(
+        "utf-8"
+    )
     assert "2 images have no picture here: 2 × not found. --images FOLDER tells where the images are." in text
 
 

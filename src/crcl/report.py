@@ -37,8 +37,8 @@ FIRST = 24
 """Cards that are there without JavaScript."""
 PRINTED = 12
 """Cards on paper; as many are not hidden by report.css."""
-FEW = 20
-"""Pairs flagged below which a precision is chance, and not drawn."""
+FEW, FEW_DECOYS = 20, 10
+"""Pairs flagged, and decoys among them, below which a precision is chance, and not drawn."""
 CHART = (4.6, 2.9)
 """Inches: letters stay large enough on a phone."""
 DECOYS = (
@@ -84,7 +84,7 @@ def write_report(
 ) -> Path:
     """Write the page and its thumbnails; gives the page. Without `find_image` there are no pictures.
 
-    `told` are further sentences of the summary, `next_step` is a command and what it does, `about` are names and values.
+    `told` are further sentences of the summary, `next_step` is a command with what it does, `about` names with values.
     An older report is replaced. A folder with anything else in it is refused.
     """
     folder = Path(folder)
@@ -96,9 +96,7 @@ def write_report(
             thumbnails = None if find_image is None else Thumbnails(folder / "thumbs", find_image)
             gallery = Gallery(audit, suggestions, _shown_rows(audit, most))
             gallery.add_pictures(thumbnails, progress)
-            page = _page(
-                audit, estimate, gallery, thumbnails, title=title, told=told, next_step=next_step, about=about
-            )
+            page = _page(audit, estimate, gallery, thumbnails, title=title, told=told, next_step=next_step, about=about)
             write_bytes(path, page, advice="make room and write the report again")
             (thumbnails or Thumbnails(folder / "thumbs", lambda name: None)).forget_others()
     except OSError as error:
@@ -280,7 +278,8 @@ def _precision_recall(audit: Audit, estimate: Estimate | None) -> Figure | None:
     else:
         return None
     flagged = np.searchsorted(np.sort(audit.correspondence), thresholds.astype(audit.correspondence.dtype))
-    precision = np.where(flagged < FEW, np.nan, precision)
+    few = flagged < FEW if estimate is None else (flagged < FEW) | (recall * len(estimate.decoys) < FEW_DECOYS)
+    precision = np.where(few, np.nan, precision)
     true_precision, true_recall = (None, None) if true is None else (np.where(flagged < FEW, np.nan, true[0]), true[1])
     return plots.precision_recall(
         thresholds,
