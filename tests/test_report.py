@@ -21,7 +21,7 @@ from PIL import Image
 from crcl import __version__, report
 from crcl.audit import Audit, audit
 from crcl.data.pairs import Pairs
-from crcl.decoys import Estimate
+from crcl.decoys import Estimate, estimate
 from crcl.errors import InputError, TrainingError
 from crcl.suggest import Suggestions
 from crcl.thumbnails import images_below
@@ -145,6 +145,18 @@ def test_the_summary_says_how_many_and_how_sure() -> None:
         "estimated precision 96 %, recall 91 %."
     ]
     assert report.summary(found) == ["At threshold 0.1, 487 of 3,000 pairs (16.2 %) are flagged."]
+
+
+def test_the_summary_has_the_interval_of_precision_where_it_can_be_found(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    found = made_audit(np.concatenate([rng.beta(1, 40, 400), rng.beta(6, 2, 1600)]))
+    known = estimate(found.correspondence, rng.beta(1, 40, 100))
+    sure = re.search(r"estimated precision (\d+) % \((\d+)–(\d+)\), recall", report.summary(found, known)[0])
+    assert sure is not None
+    precision, low, high = map(int, sure.groups())
+    assert low <= precision <= high
+    text = report.write_report(tmp_path / "report", found, title="audit", estimate=known).read_text("utf-8")
+    assert f'<span class="note">{low}–{high} %, estimated</span>' in text
 
 
 def test_the_summary_tells_the_truth_where_it_is_known() -> None:

@@ -184,7 +184,11 @@ def summary(audit: Audit, estimate: Estimate | None = None) -> list[str]:
     else:
         low, high = (f"{100 * bound:.1f}" for bound in (estimate.low, estimate.high))
         at_threshold = estimate.at(audit.threshold)
-        sure = f"estimated precision {_percent(at_threshold.precision)}, recall {_percent(at_threshold.recall)}"
+        interval = _precision_interval(audit, estimate)
+        sure = (
+            f"estimated precision {_percent(at_threshold.precision)}{interval and f' ({interval})'}, "
+            f"recall {_percent(at_threshold.recall)}"
+        )
         found = [
             f"An estimated {_percent(estimate.rate, 1)} ({low}–{high}) of {pairs:,} pairs are mismatched. At threshold "
             + (f"{at}, {flagged:,} are flagged: {sure}." if flagged else f"{at}, none is flagged.")
@@ -196,6 +200,15 @@ def summary(audit: Audit, estimate: Estimate | None = None) -> list[str]:
             f"The truth is known from injected noise: {rate} are mismatched; precision is {precision}, recall {recall}."
         )
     return found
+
+
+def _precision_interval(audit: Audit, estimate: Estimate) -> str:
+    """That of the flagged in percent, the estimate within it; nothing where it is not known."""
+    interval = estimate.precision_interval(audit.threshold)
+    if interval is None:
+        return ""
+    precision = estimate.at(audit.threshold).precision
+    return f"{100 * np.fmin(interval[0], precision):.0f}–{100 * np.fmax(interval[1], precision):.0f}"
 
 
 def _remarks(audit: Audit, thumbnails: Thumbnails | None) -> list[str]:
@@ -224,6 +237,8 @@ def _tiles(audit: Audit, estimate: Estimate | None) -> list[Tile]:
     if estimate is not None:
         interval = f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f} %, by {len(estimate.decoys):,} decoys"
         expected = estimate.at(audit.threshold)
+        if between := _precision_interval(audit, estimate):
+            sure[1] = f"{between} %, {sure[1]}"
         return [
             Tile("Mismatched", _percent(estimate.rate, 1), (interval, sure[0])),
             *tiles,
