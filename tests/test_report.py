@@ -200,7 +200,7 @@ def test_the_precision_of_a_handful_of_flagged_pairs_or_decoys_is_not_drawn() ->
     figure = report._precision_recall(found, few)
     assert figure is not None
     x, y = np.array(figure.axes[0].lines[0].get_xydata()).T
-    assert x[np.isfinite(y)].min() == 0.2  # ten of fifty decoys
+    assert x[np.isfinite(y)].min() == 0.4  # twenty of fifty decoys
     assert np.isfinite(lines["recall, estimated"]).all()
 
 

@@ -37,8 +37,8 @@ FIRST = 24
 """Cards that are there without JavaScript."""
 PRINTED = 12
 """Cards on paper; as many are not hidden by report.css."""
-FEW, FEW_DECOYS = 20, 10
-"""Pairs flagged, and decoys among them, below which a precision is chance, and not drawn."""
+FEW = 20
+"""Pairs flagged, or decoys among what would be, below which a precision is chance, and not drawn."""
 CHART = (4.6, 2.9)
 """Inches: letters stay large enough on a phone."""
 DECOYS = (
@@ -293,7 +293,7 @@ def _precision_recall(audit: Audit, estimate: Estimate | None) -> Figure | None:
     else:
         return None
     flagged = np.searchsorted(np.sort(audit.correspondence), thresholds.astype(audit.correspondence.dtype))
-    few = flagged < FEW if estimate is None else (flagged < FEW) | (recall * len(estimate.decoys) < FEW_DECOYS)
+    few = flagged < FEW if estimate is None else (flagged < FEW) | (recall * len(estimate.decoys) < FEW)
     precision = np.where(few, np.nan, precision)
     true_precision, true_recall = (None, None) if true is None else (np.where(flagged < FEW, np.nan, true[0]), true[1])
     return plots.precision_recall(
