@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,45 @@ def test_a_report_of_the_run_has_pictures_without_the_folder_being_given_again(
     finally:
         about.write_text(json.dumps(known), "utf-8")
     assert "--images FOLDER" in (drawn / "pictures" / "index.html").read_text("utf-8")
+
+
+def test_the_rows_of_the_audit_are_rows_of_the_table(drawn: Path, audited: Answer) -> None:
+    pairs = pyarrow.csv.read_csv(drawn / "pairs.csv").to_pylist()
+    for found in pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist():
+        row = pairs[found["row"]]
+        assert (found["image"], found["caption"]) == (row["file"], row["text"])
+
+
+class Sample(dict[str, float]):
+    """A sample as FiftyOne has them, as far as the tutorial goes."""
+
+    def __init__(self, filepath: Path) -> None:
+        super().__init__()
+        self.filepath, self.saved = str(filepath), False
+
+    def save(self) -> None:
+        self.saved = True
+
+
+def test_the_tutorials_code_for_pandas_and_fiftyone_runs_on_an_audit(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    text = (Path(__file__).parents[1] / "docs" / "audit.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    monkeypatch.chdir(drawn)
+    photos = drawn / "scenes" / "images"
+    names = {"dataset": [Sample(photos / f"{image:06}.png") for image in range(60)] + [Sample(photos / "broken.png")]}
+    for block in blocks:
+        code = block.replace("scenes/pairs.csv", "pairs.csv").replace("scenes/drawn/images", "scenes/images")
+        exec(code, names)
+    audit = pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist()
+    assert len(names["keep"]) == 123 - sum(row["suspect"] for row in audit)
+    for sample in names["dataset"]:
+        own = [row["correspondence"] for row in audit if row["image"] == Path(sample.filepath).name]
+        assert sample.saved == bool(own)
+        assert sample.get("correspondence") == (pytest.approx(min(own)) if own else None)
 
 
 def test_given_again_nothing_is_trained_again(
