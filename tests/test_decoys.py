@@ -209,3 +209,46 @@ def test_decoys_that_are_believed_as_pairs_are_say_nothing() -> None:
     assert not decoys.told_apart(np.ones(100), np.ones(30))
     assert not decoys.told_apart(rng.random(3000), rng.random(1000))
     assert decoys.told_apart(*mixture(rng, 0.2)[:1], rng.beta(1, 12, 100))
+
+
+def test_mismatches_that_are_nearly_right_are_not_counted_and_recall_is_overestimated() -> None:
+    rng = np.random.default_rng(0)
+    nearly, plainly, right = rng.beta(6, 2, 2000), rng.beta(1, 12, 2000), rng.beta(6, 2, 16_000)
+    found = decoys.estimate(np.concatenate([nearly, plainly, right]), rng.beta(1, 12, 1000))
+    assert 0.08 < found.rate < 0.12  # 0.2 are wrong
+    at = found.balanced()
+    assert found.at(at).recall > (np.concatenate([nearly, plainly]) < at).mean() + 0.3
+
+
+def test_decoys_that_are_right_raise_the_rate_and_lower_recall_and_leave_precision() -> None:
+    rng = np.random.default_rng(0)
+    wrong, right = rng.beta(1, 12, 4000), rng.beta(6, 2, 16_000)
+    known = np.concatenate([rng.beta(1, 12, 700), rng.beta(6, 2, 300)])
+    found = decoys.estimate(np.concatenate([wrong, right]), known)
+    assert 0.25 < found.rate < 0.32  # 0.2 are wrong
+    at = found.balanced()
+    flagged = (wrong < at).sum(), (right < at).sum()
+    assert found.at(at).recall < flagged[0] / len(wrong) - 0.2
+    assert abs(found.at(at).precision - flagged[0] / sum(flagged)) < 0.05
+
+
+def test_the_interval_of_precision_holds_the_truth_and_is_narrower_with_more_decoys() -> None:
+    rng = np.random.default_rng(0)
+    held, widths = [], []
+    for known in [100] * 20 + [5000] * 20:
+        wrong, right = rng.beta(1, 12, 800), rng.beta(3, 2, 3200)
+        found = decoys.estimate(np.concatenate([wrong, right]).astype(np.float32), rng.beta(1, 12, known))
+        interval = found.precision_interval(0.3)
+        assert interval is not None
+        low, high = interval
+        held.append(low <= (wrong < 0.3).sum() / ((wrong < 0.3).sum() + (right < 0.3).sum()) <= high)
+        widths.append(high - low)
+    assert np.mean(held) > 0.85
+    assert np.mean(widths[20:]) < 0.8 * np.mean(widths[:20])
+
+
+def test_nothing_flagged_has_no_interval_of_precision() -> None:
+    rng = np.random.default_rng(0)
+    found = decoys.estimate(rng.beta(6, 2, 500) + 0.01, rng.beta(1, 12, 50))
+    assert found.precision_interval(0.0) is None
+    assert replace(found, beliefs=None).precision_interval(0.5) is None

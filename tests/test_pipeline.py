@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -73,6 +74,77 @@ def test_one_command_makes_features_a_run_a_table_and_a_page(drawn: Path, audite
     page = (made / "report" / "index.html").read_text("utf-8")
     assert "<script>alert(1)" not in page
     assert any((made / "report" / "thumbs").iterdir())
+
+
+def test_the_page_counts_what_was_not_judged_and_names_the_next_command(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    words = ["audit", "pairs-audit/run", "-o", "again.csv", "--report", "again", "--threshold", "0.5"]
+    answer = call(capsys, monkeypatch, *words)
+    assert answer.code == 0, answer.err
+    page = (drawn / "again" / "index.html").read_text("utf-8")
+    held_out = 121 - Run.open(drawn / "pairs-audit" / "run").sizes["pairs"]
+    assert f"Not judged: {held_out} rows held out, 2 images skipped." in page
+    assert "crcl clean pairs-audit/run -o CLEANED.csv --threshold 0.5</code>" in page
+    assert "no noise injected" in page
+    assert '<dt>data</dt><dd dir="auto">pairs.csv</dd>' in page
+
+
+def test_a_report_of_the_run_has_pictures_without_the_folder_being_given_again(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    words = ["audit", "pairs-audit/run", "-o", "again.csv", "--report", "pictures"]
+    assert call(capsys, monkeypatch, *words).code == 0
+    assert any((drawn / "pictures" / "thumbs").iterdir())
+    about = drawn / "pairs-audit" / "features" / "about.json"
+    known = json.loads(about.read_text("utf-8"))
+    about.write_text(json.dumps(known | {"folder": "gone"}), "utf-8")
+    try:
+        assert call(capsys, monkeypatch, *words).code == 0
+    finally:
+        about.write_text(json.dumps(known), "utf-8")
+    assert "--images FOLDER" in (drawn / "pictures" / "index.html").read_text("utf-8")
+
+
+def test_the_rows_of_the_audit_are_rows_of_the_table(drawn: Path, audited: Answer) -> None:
+    pairs = pyarrow.csv.read_csv(drawn / "pairs.csv").to_pylist()
+    for found in pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist():
+        row = pairs[found["row"]]
+        assert (found["image"], found["caption"]) == (row["file"], row["text"])
+
+
+class Sample(dict[str, float]):
+    """A sample as FiftyOne has them, as far as the tutorial goes."""
+
+    def __init__(self, filepath: Path) -> None:
+        super().__init__()
+        self.filepath, self.saved = str(filepath), False
+
+    def save(self) -> None:
+        self.saved = True
+
+
+def test_the_tutorials_code_for_pandas_and_fiftyone_runs_on_an_audit(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    text = (Path(__file__).parents[1] / "docs" / "audit.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    monkeypatch.chdir(drawn)
+    photos = drawn / "scenes" / "images"
+    names = {"dataset": [Sample(photos / f"{image:06}.png") for image in range(60)] + [Sample(photos / "broken.png")]}
+    for block in blocks:
+        code = block.replace("scenes/pairs.csv", "pairs.csv").replace("scenes/drawn/images", "scenes/images")
+        exec(code, names)
+    audit = pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist()
+    assert len(names["keep"]) == 123 - sum(row["suspect"] for row in audit)
+    for sample in names["dataset"]:
+        own = [row["correspondence"] for row in audit if row["image"] == Path(sample.filepath).name]
+        assert sample.saved == bool(own)
+        assert sample.get("correspondence") == (pytest.approx(min(own)) if own else None)
 
 
 def test_given_again_nothing_is_trained_again(

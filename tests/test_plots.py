@@ -1,6 +1,7 @@
 import warnings
 from pathlib import Path
 
+import matplotlib.colors
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -82,6 +83,47 @@ def test_few_bins_with_nearly_all_pairs_get_a_logarithmic_axis():
     piled = np.concatenate([np.zeros(50_000), spread])
     assert plots.beliefs(spread).axes[0].get_yscale() == "linear"
     assert plots.beliefs(piled).axes[0].get_yscale() == "log"
+
+
+def charts_of_many(truth: np.ndarray | None) -> list[Figure]:
+    """The two charts of a report of more than a million pairs."""
+    many = np.tile(CORRESPONDENCE, 2500)
+    beliefs = plots.beliefs(
+        many, truth, threshold=0.0123, decoys=np.tile([0.01, 0.9], 30_000), expected=1e5, title="", size=(4.6, 2.9)
+    )
+    line = np.linspace(0, 1, 11)
+    curves = plots.precision_recall(
+        line, line, line, true_precision=line, true_recall=line, threshold=0.0123, size=(4.6, 2.9)
+    )
+    return [beliefs, curves]
+
+
+@pytest.mark.parametrize("truth", [None, np.tile(TRUTH, 2500)], ids=["unknown truth", "known truth"])
+def test_legends_lie_within_the_figure_whatever_the_counts_and_the_charts_are_aligned(truth):
+    figures = charts_of_many(truth)
+    plots.align(figures)
+    for figure in figures:
+        figure.draw_without_rendering()
+        box = figure.axes[0].get_tightbbox()
+        legend = figure.axes[0].get_legend().get_window_extent()
+        assert legend.width > 0
+        assert legend.x0 >= 0
+        assert legend.x1 <= figure.bbox.x1
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert max(box.y1, legend.y1) <= figure.bbox.y1
+    one, other = (figure.axes[0].get_position() for figure in figures)
+    np.testing.assert_allclose(one.bounds, other.bounds)
+    assert one.width > 0.75  # legends do not shrink the axes
+
+
+def test_decoys_and_the_threshold_are_told_apart_and_empty_bins_have_no_outline():
+    axes = plots.beliefs(np.array([0.01, 0.9]), threshold=0.5, decoys=np.array([0.01, 0.3])).axes[0]
+    handles, labels = axes.get_legend_handles_labels()
+    shown = dict(zip((label.split()[0] for label in labels), handles, strict=True))
+    assert shown["decoys"].get_edgecolor()[:3] != matplotlib.colors.to_rgb(shown["threshold"].get_color())
+    assert shown["decoys"].get_linestyle() in ("-", "solid")
+    assert np.isnan(shown["decoys"].get_data().values).sum() == plots.BINS - 2
 
 
 def test_auroc_and_values_are_written_out():

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crcl import report
+from crcl import __version__, report
 from crcl.audit import Audit, audit
 from crcl.data.pairs import Pairs
-from crcl.decoys import Estimate
+from crcl.decoys import Estimate, estimate
 from crcl.errors import InputError, TrainingError
 from crcl.suggest import Suggestions
 from crcl.thumbnails import images_below
@@ -58,7 +58,7 @@ NAMES = [
 TAGS = {
     *("html", "head", "meta", "link", "title", "style", "body", "header", "main", "section", "footer", "template"),
     *("script", "noscript", "h1", "h2", "h3", "p", "dl", "dt", "dd", "ol", "li", "div", "span", "b", "figure", "img"),
-    *("figcaption", "label", "input", "select", "option", "output", "button"),
+    *("figcaption", "label", "input", "select", "option", "output", "button", "code"),
 }
 """What the template is made of."""
 
@@ -147,6 +147,18 @@ def test_the_summary_says_how_many_and_how_sure() -> None:
     assert report.summary(found) == ["At threshold 0.1, 487 of 3,000 pairs (16.2 %) are flagged."]
 
 
+def test_the_summary_has_the_interval_of_precision_where_it_can_be_found(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    found = made_audit(np.concatenate([rng.beta(1, 40, 400), rng.beta(6, 2, 1600)]))
+    known = estimate(found.correspondence, rng.beta(1, 40, 100))
+    sure = re.search(r"estimated precision (\d+) % \((\d+)–(\d+)\), recall", report.summary(found, known)[0])
+    assert sure is not None
+    precision, low, high = map(int, sure.groups())
+    assert low <= precision <= high
+    text = report.write_report(tmp_path / "report", found, title="audit", estimate=known).read_text("utf-8")
+    assert f'<span class="note">{low}–{high} %, estimated</span>' in text
+
+
 def test_the_summary_tells_the_truth_where_it_is_known() -> None:
     truth = np.repeat([False, True, False], [400, 2500, 100])
     found = made_audit(np.repeat([0.05, 0.9], [500, 2500]), truth=truth)
@@ -167,6 +179,56 @@ def test_the_true_curves_are_those_of_a_loop() -> None:
         else:
             assert np.isnan(precision[place])
         assert recall[place] == (flagged & ~truth).sum() / (~truth).sum()
+
+
+def test_small_beliefs_are_shown_with_three_digits_that_count(tmp_path: Path) -> None:
+    beliefs = np.array([0, 3e-8, 4.126e-5, 0.0009996, 0.02078, 0.09999, 0.9])
+    text = report.write_report(tmp_path / "report", made_audit(beliefs), title="audit").read_text("utf-8")
+    shown = re.findall(r'<b class="belief">(.+?)</b>', text)
+    assert shown == ["0", "&lt;0.000001", "0.0000413", "0.00100", "0.0208", "0.100", "0.900"]
+
+
+def test_the_precision_of_a_handful_of_flagged_pairs_or_decoys_is_not_drawn() -> None:
+    beliefs = np.linspace(0, 1, 1001)
+    found = made_audit(beliefs, truth=beliefs > 0.3)
+    figure = report._precision_recall(found, made_estimate())
+    assert figure is not None
+    lines = {line.get_label(): line.get_xydata() for line in figure.axes[0].lines}
+    x, y = np.array(lines["precision, true"]).T
+    assert x[np.isfinite(y)].min() == 0.02  # twenty flagged
+    few = replace(made_estimate(), recall=np.linspace(0, 1, 101))
+    figure = report._precision_recall(found, few)
+    assert figure is not None
+    x, y = np.array(figure.axes[0].lines[0].get_xydata()).T
+    assert x[np.isfinite(y)].min() == 0.4  # twenty of fifty decoys
+    assert np.isfinite(lines["recall, estimated"]).all()
+
+
+def test_the_page_says_what_decoys_are_what_is_next_and_what_made_it(tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "title": "audit",
+        "told": ["150 rows held out."],
+        "next_step": ("crcl clean <x>", "cleans."),
+    }
+    found = made_audit(np.linspace(0, 1, 300))
+    text = report.write_report(tmp_path / "report", found, estimate=made_estimate(), **given).read_text("utf-8")
+    assert '<p class="more">150 rows held out.</p>' in text
+    assert 'Next: <code dir="auto">crcl clean &lt;x&gt;</code> cleans.' in text
+    assert report.DECOYS in text
+    assert f'<dt>crcl</dt><dd dir="auto">{__version__}</dd>' in text
+    text = report.write_report(tmp_path / "report", found, title="audit").read_text("utf-8")
+    assert "Decoys are" not in text
+    assert "Next:" not in text
+
+
+def test_missing_pictures_are_told_with_the_option_that_finds_them(tmp_path: Path) -> None:
+    found = made_audit(np.array([0.01, 0.02]))
+    text = report.write_report(tmp_path / "a", found, title="audit").read_text("utf-8")
+    assert "There are no pictures here: --images FOLDER tells where the images are." in text
+    text = report.write_report(tmp_path / "b", found, title="audit", find_image=images_below(tmp_path)).read_text(
+        "utf-8"
+    )
+    assert "2 images have no picture here: 2 × not found. --images FOLDER tells where the images are." in text
 
 
 def test_an_audit_without_beliefs_is_shown_by_similarity(tmp_path: Path) -> None:
@@ -215,6 +277,8 @@ def test_nothing_of_the_data_is_more_than_text(tmp_path: Path) -> None:
         title=HOSTILE[2],
         suggestions=suggestions_of(found),
         about=[("data", HOSTILE[1]), ("run", NAMES[1])],
+        told=[HOSTILE[0]],
+        next_step=(HOSTILE[2], HOSTILE[1]),
         estimate=made_estimate(),
     )
     text = page.read_text("utf-8")

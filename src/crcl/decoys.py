@@ -53,6 +53,8 @@ class Estimate:
     """(T,) share of the flagged that are mismatched; NaN where nothing is flagged"""
     recall: np.ndarray
     """(T,) share of the mismatched that are flagged"""
+    beliefs: np.ndarray | None = None
+    """(N,) what was believed of the pairs: for intervals of precision"""
 
     def at(self, threshold: float) -> "Flagged":
         """What is to be expected of the pairs that are believed in by less."""
@@ -60,6 +62,12 @@ class Estimate:
         if place < 0:
             return Flagged(threshold, 0, float("nan"), 0.0)
         return Flagged(threshold, int(self.flagged[place]), float(self.precision[place]), float(self.recall[place]))
+
+    def precision_interval(self, threshold: float) -> tuple[float, float] | None:
+        """95 % of a bootstrap over pairs and decoys; None where nothing is flagged, or the beliefs are not known."""
+        if self.beliefs is None or not (self.beliefs < threshold).any():
+            return None
+        return _precision_interval(self.beliefs, self.decoys, threshold)
 
     def balanced(self) -> float:
         """The threshold with the best F1 of estimated precision and recall."""
@@ -126,7 +134,7 @@ def estimate(beliefs: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -> Estim
     taken where the ratio is smaller there by four standard errors, since then pairs that match are among those above.
     The interval is that of a bootstrap over pairs and decoys.
     """
-    below = np.unique(np.quantile(decoys, np.linspace(_LOWEST, 1, _POINTS)))
+    below = _read_off(decoys)
     f0, g = (_counts(values, below) for values in (decoys, beliefs))
     rng = np.random.default_rng(seed)
     again, _ = _rate(
@@ -145,7 +153,7 @@ def estimate(beliefs: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -> Estim
     with np.errstate(invalid="ignore", divide="ignore"):
         precision = np.minimum(rate * recall / (flagged / len(beliefs)), 1.0)
     return Estimate(
-        float(rate), min(float(low), float(rate)), float(high), decoys, thresholds, flagged, precision, recall
+        float(rate), min(float(low), float(rate)), float(high), decoys, thresholds, flagged, precision, recall, beliefs
     )
 
 
@@ -155,6 +163,31 @@ def told_apart(beliefs: np.ndarray, decoys: np.ndarray) -> bool:
     by_chance = np.sqrt((len(labels) + 1) / (12 * len(beliefs) * len(decoys)))  # deviation of an AUROC of nothing
     auroc = roc_auc_score(labels, np.concatenate([beliefs, decoys]))
     return bool(auroc > max(_TOLD_APART, 0.5 + 2.5 * by_chance))
+
+
+def _read_off(decoys: np.ndarray) -> np.ndarray:
+    """Thresholds at which the rate may be read off."""
+    return np.unique(np.quantile(decoys, np.linspace(_LOWEST, 1, _POINTS)))
+
+
+def _precision_interval(
+    beliefs: np.ndarray, decoys: np.ndarray, threshold: float, *, seed: int = 0
+) -> tuple[float, float]:
+    """As the interval of the rate is found: rate, recall and flagged of each resample make its precision."""
+    below = _read_off(decoys)
+    at = np.nextafter(threshold, -np.inf)  # flagged are those below, counted are those up to an edge
+    edges = np.union1d(below, at)
+    place = int(np.searchsorted(edges, at))
+    rng = np.random.default_rng(seed)
+    counts = (_counts(values, edges) for values in (decoys, beliefs))
+    f0, g = (np.cumsum(rng.multinomial(each.sum(), each / each.sum(), size=_RESAMPLES), axis=1) for each in counts)
+    recall, flagged = f0[:, place] / len(decoys), g[:, place] / len(beliefs)
+    if at not in below:
+        f0, g = (np.delete(each, place, axis=1) for each in (f0, g))
+    rate, _ = _rate(*(np.diff(each, axis=1, prepend=0) for each in (f0, g)))
+    some = flagged > 0
+    low, high = np.quantile(np.minimum(rate[some] * recall[some] / flagged[some], 1.0), [0.025, 0.975])
+    return float(low), float(high)
 
 
 def _counts(values: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ class Gallery:
                 int(table_row),
                 image,
                 self._caption(pairs.captions[row]),
-                _number(audit.correspondence[row]),
+                _belief(audit.correspondence[row]),
                 _number(audit.similarity[row]),
                 bool(audit.correspondence[row] < audit.threshold),
                 None if pairs.truth is None else bool(pairs.truth[row]),
@@ -101,7 +101,7 @@ class Gallery:
                 | {
                     **{"row": row, "name": self.names[image], "caption": captions[caption], "flagged": flagged},
                     **{"thumb": picture.file, "width": picture.width, "height": picture.height},
-                    **{"belief": _decimals(belief), "similarity": _decimals(similarity)},
+                    **{"belief": _digits(belief), "similarity": _decimals(similarity)},
                     "percent": round(100 * (belief or 0), 2),
                     "tag": "" if truth is None else TRUTHS[truth],
                     "captions": [(captions[other], _decimals(fit)) for other, fit in others],
@@ -124,6 +124,20 @@ def blank_card() -> dict[str, Any]:
 def _number(value: float | np.floating) -> float | None:
     """For JSON: four decimals, nothing for NaN."""
     return round(float(value), 4) if np.isfinite(value) else None
+
+
+def _belief(value: float | np.floating) -> float | None:
+    """For JSON: four digits that count, since beliefs may be very small; nothing for NaN."""
+    return float(f"{value:.4g}") if np.isfinite(value) else None
+
+
+def _digits(value: float | None) -> str:
+    """Three digits that count; the same as in report.js."""
+    if value is None:
+        return "–"
+    if value < 1e-6:
+        return "<0.000001" if value else "0"
+    return f"{value:.{max(2 - int(f'{value:.2e}'[-3:]), 0)}f}"
 
 
 def _decimals(value: float | None) -> str:

@@ -19,9 +19,9 @@ from PIL import Image
 
 from crcl.errors import InputError
 
-BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#8A8A8A", "#222222"
-"""Okabe and Ito's blue and vermilion, told apart by colour-blind readers, and two neutrals."""
-LINES = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9", GREY)
+BLUE, ORANGE, PURPLE, GREY, INK = "#0072B2", "#D55E00", "#CC79A7", "#8A8A8A", "#222222"
+"""Okabe and Ito's blue, vermilion and purple, told apart by colour-blind readers, and two neutrals."""
+LINES = (BLUE, ORANGE, "#009E73", PURPLE, "#000000", "#E69F00", "#56B4E9", GREY)
 """The colours of Okabe and Ito that show on white, and grey."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h")
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (9, 2)))
@@ -84,6 +84,18 @@ def svg(figure: Figure, name: str) -> str:
     element = text.getvalue()
     element = element[element.index("<svg") :]
     return re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", element)
+
+
+def align(figures: Sequence[Figure]) -> None:
+    """Give the axes of figures of one axes and one size the same place, which all of them have room for."""
+    for figure in figures:
+        figure.draw_without_rendering()
+    places = [figure.axes[0].get_position() for figure in figures]
+    left, bottom = max(place.x0 for place in places), max(place.y0 for place in places)
+    right, top = min(place.x1 for place in places), min(place.y1 for place in places)
+    for figure in figures:
+        figure.set_layout_engine("none")
+        figure.axes[0].set_position((left, bottom, right - left, top - bottom))
 
 
 @matplotlib.rc_context(STYLE)
@@ -543,7 +555,7 @@ def _histograms(axes: Axes, edges: NDArray[np.float64], groups: Sequence[Group])
         axes.stairs(count, edges, fill=True, facecolor=colour, alpha=0.35, label=None if hatch else label)
         if hatch:  # on its own: within one shape SVG makes lines and area equally transparent, and the lines vanish
             axes.stairs(count, edges, fill=True, facecolor="none", hatch=hatch, edgecolor=colour, label=label)
-        axes.stairs(count, edges, color=colour, linewidth=1.2)
+        axes.stairs(_filled(count), edges, color=colour, linewidth=1.2)
     axes.set_ylabel("pairs")
     return np.concatenate(counts)
 
@@ -568,17 +580,23 @@ def _beliefs(
     if decoys is not None:
         count = weight * np.histogram(np.clip(decoys, 0, 1), edges)[0]
         label = f"decoys ({len(decoys):,}{'' if weight == 1 else ', scaled'})"
-        axes.stairs(count, edges, color=INK, linewidth=1.4, linestyle=(0, (3, 1.2)), label=label)
+        axes.stairs(_filled(count), edges, color=PURPLE, linewidth=1.8, label=label)
     axes.set_xlim(-0.01, 1.01)
     axes.set_xlabel("correspondence (0 suspect, 1 match)")
     _scale(axes, counts)
     if threshold is not None:
         _mark_threshold(axes, threshold)
     heading = _plain(title) + ("" if auroc is None else f"  ·  AUROC {auroc:.3f}")
-    axes.set_title(heading, parse_math=False, pad=26)
+    if heading:
+        axes.set_title(heading, parse_math=False, pad=26)
     # between the title and the bars, which may be high anywhere
-    columns = 3 if truth is None or decoys is None else 2
+    columns = 3 if decoys is None else 2
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, borderaxespad=0.4, borderpad=0)
+
+
+def _filled(counts: NDArray[Any]) -> NDArray[np.float64]:
+    """Counts without those of empty bins: no outline along zero."""
+    return np.where(counts > 0, counts, np.nan)
 
 
 def _mark_threshold(axes: Axes, threshold: float) -> None:

@@ -339,4 +339,5 @@ def conditions(run: Run, config: Config) -> str:
     name = f"{run.path}: {config.method} on {config.matcher.name}"
     origin = f"imported from {run.imported}" if run.imported else f"seed {config.train.seed}"
     start = f", started from {config.train.start}" if config.train.start else ""
-    return f"{name}, {origin}{start}, noise {describe_noise(config, imported=bool(run.imported))}"
+    noise = describe_noise(config, imported=bool(run.imported))
+    return f"{name}, {origin}{start}, {'no noise injected' if noise == 'none' else f'noise {noise}'}"

@@ -17,8 +17,9 @@ from pathlib import Path
 import jinja2
 import numpy as np
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
-from crcl import plots
+from crcl import __version__, plots
 from crcl.audit import LOW_BELIEF, Audit
 from crcl.checkpoint import locked, write_bytes
 from crcl.data.files import read_bytes
@@ -34,8 +35,17 @@ LEAST = 200
 """Pairs in the gallery where fewer are flagged: one wants to see what is just not."""
 FIRST = 24
 """Cards that are there without JavaScript."""
+PRINTED = 12
+"""Cards on paper; as many are not hidden by report.css."""
+FEW = 20
+"""Pairs flagged, or decoys among what would be, below which a precision is chance, and not drawn."""
 CHART = (4.6, 2.9)
 """Inches: letters stay large enough on a phone."""
+DECOYS = (
+    "Decoys are captions of the data with a random other image each, which were trained on like any pair: what is "
+    "believed of them tells what is believed of mismatches. This assumes that real mismatches look like random ones; "
+    "wrong captions that are nearly right are missed, and not counted."
+)
 _HEAD = b"<!doctype html>\n<!-- crcl report -->\n"
 _OURS = {"index.html", ".index.html.tmp", "thumbs", ".lock"}
 
@@ -66,12 +76,15 @@ def write_report(
     estimate: Estimate | None = None,
     suggestions: Suggestions | None = None,
     find_image: FindImage | None = None,
+    told: Sequence[str] = (),
+    next_step: tuple[str, str] | None = None,
     about: Sequence[tuple[str, str]] = (),
     most: int = MOST,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write the page and its thumbnails; gives the page. Without `find_image` there are no pictures.
 
+    `told` are further sentences of the summary, `next_step` is a command with what it does, `about` names with values.
     An older report is replaced. A folder with anything else in it is refused.
     """
     folder = Path(folder)
@@ -83,7 +96,7 @@ def write_report(
             thumbnails = None if find_image is None else Thumbnails(folder / "thumbs", find_image)
             gallery = Gallery(audit, suggestions, _shown_rows(audit, most))
             gallery.add_pictures(thumbnails, progress)
-            page = _page(audit, estimate, gallery, thumbnails, title=title, about=about)
+            page = _page(audit, estimate, gallery, thumbnails, title=title, told=told, next_step=next_step, about=about)
             write_bytes(path, page, advice="make room and write the report again")
             (thumbnails or Thumbnails(folder / "thumbs", lambda name: None)).forget_others()
     except OSError as error:
@@ -119,6 +132,8 @@ def _page(
     thumbnails: Thumbnails | None,
     *,
     title: str,
+    told: Sequence[str],
+    next_step: tuple[str, str] | None,
     about: Sequence[tuple[str, str]],
 ) -> bytes:
     files = resources.files("crcl") / "templates"
@@ -126,24 +141,26 @@ def _page(
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("crcl"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False
     )
-    top = max([pair[3] for pair in gallery.pairs if pair[3] is not None], default=0.0)
+    sentences = (*summary(audit, estimate), *told, *_remarks(audit, thumbnails))
     page = environment.get_template("report.html").render(
         title=plain_caption(title),
         policy=_policy(script),
         style=style,
         script=script,
-        summary=[line.replace(" %", "\u00a0%") for line in (*summary(audit, estimate), *_remarks(audit, thumbnails))],
+        summary=[line.replace(" %", "\u00a0%") for line in sentences],
+        next_step=next_step,
+        decoys=DECOYS if estimate is not None else "",
         tiles=_tiles(audit, estimate),
         charts=_charts(audit, estimate),
         gallery=_about_gallery(audit, len(gallery.pairs)),
         pictures=thumbnails is not None,
         believes=audit.believes,
-        top=np.ceil(1000 * top) / 1000,
         first=gallery.cards(FIRST),
         shown=len(gallery.pairs),
+        printed=PRINTED,
         blank=blank_card(),
         data=gallery.data(),
-        about=[(name, plain_caption(value)) for name, value in about],
+        about=[(name, plain_caption(value)) for name, value in (*about, ("crcl", __version__))],
     )
     return page.encode("utf-8")
 
@@ -167,7 +184,11 @@ def summary(audit: Audit, estimate: Estimate | None = None) -> list[str]:
     else:
         low, high = (f"{100 * bound:.1f}" for bound in (estimate.low, estimate.high))
         at_threshold = estimate.at(audit.threshold)
-        sure = f"estimated precision {_percent(at_threshold.precision)}, recall {_percent(at_threshold.recall)}"
+        interval = _precision_interval(audit, estimate)
+        sure = (
+            f"estimated precision {_percent(at_threshold.precision)}{interval and f' ({interval})'}, "
+            f"recall {_percent(at_threshold.recall)}"
+        )
         found = [
             f"An estimated {_percent(estimate.rate, 1)} ({low}–{high}) of {pairs:,} pairs are mismatched. At threshold "
             + (f"{at}, {flagged:,} are flagged: {sure}." if flagged else f"{at}, none is flagged.")
@@ -181,6 +202,15 @@ def summary(audit: Audit, estimate: Estimate | None = None) -> list[str]:
     return found
 
 
+def _precision_interval(audit: Audit, estimate: Estimate) -> str:
+    """That of the flagged in percent, the estimate within it; nothing where it is not known."""
+    interval = estimate.precision_interval(audit.threshold)
+    if interval is None:
+        return ""
+    precision = estimate.at(audit.threshold).precision
+    return f"{100 * np.fmin(interval[0], precision):.0f}–{100 * np.fmax(interval[1], precision):.0f}"
+
+
 def _remarks(audit: Audit, thumbnails: Thumbnails | None) -> list[str]:
     remarks = []
     if audit.believes and audit.correspondence.mean() < LOW_BELIEF:
@@ -188,9 +218,12 @@ def _remarks(audit: Audit, thumbnails: Thumbnails | None) -> list[str]:
             f"The mean belief is {audit.correspondence.mean():.3f}, which is low. Trust the order of the pairs more "
             "than the threshold, and choose one by looking at the pairs around it."
         )
-    if thumbnails is not None and thumbnails.reasons:
+    if thumbnails is None:
+        remarks.append("There are no pictures here: --images FOLDER tells where the images are.")
+    elif thumbnails.reasons:
         common = ", ".join(f"{count:,} × {why}" for why, count in thumbnails.reasons.most_common(4))
-        remarks.append(f"{thumbnails.reasons.total():,} images have no picture here: {common}.")
+        where = " --images FOLDER tells where the images are." if thumbnails.reasons["not found"] else ""
+        remarks.append(f"{thumbnails.reasons.total():,} images have no picture here: {common}.{where}")
     return remarks
 
 
@@ -204,6 +237,8 @@ def _tiles(audit: Audit, estimate: Estimate | None) -> list[Tile]:
     if estimate is not None:
         interval = f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f} %, by {len(estimate.decoys):,} decoys"
         expected = estimate.at(audit.threshold)
+        if between := _precision_interval(audit, estimate):
+            sure[1] = f"{between} %, {sure[1]}"
         return [
             Tile("Mismatched", _percent(estimate.rate, 1), (interval, sure[0])),
             *tiles,
@@ -225,7 +260,7 @@ def _charts(audit: Audit, estimate: Estimate | None) -> list[Chart]:
         return []
     pairs, threshold = audit.pairs, audit.threshold
     decoys, expected = (None, None) if estimate is None else (estimate.decoys, estimate.rate * len(pairs))
-    figure = plots.beliefs(
+    beliefs = plots.beliefs(
         audit.correspondence,
         pairs.truth,
         threshold=threshold,
@@ -234,31 +269,43 @@ def _charts(audit: Audit, estimate: Estimate | None) -> list[Chart]:
         title="",
         size=CHART,
     )
+    curves = _precision_recall(audit, estimate)
+    plots.align([beliefs] if curves is None else [beliefs, curves])
     text = "How many pairs are believed in how much."
     if estimate is not None:
         text += " The outline is that of decoys, known mismatches, as if they were as many as the estimated ones."
-    charts = [Chart("Beliefs", text, Markup(plots.svg(figure, "beliefs")))]
+    charts = [Chart("Beliefs", text, Markup(plots.svg(beliefs, "beliefs")))]
+    if curves is None:
+        return charts
+    text = "A higher threshold flags more: more of the mismatches are found, and more good pairs with them."
+    return [*charts, Chart("Precision and recall", text, Markup(plots.svg(curves, "precision")))]
+
+
+def _precision_recall(audit: Audit, estimate: Estimate | None) -> Figure | None:
+    """Both against the threshold, as estimated and as they are; None where neither is known."""
+    truth = audit.pairs.truth
     thresholds = np.linspace(0, 1, 201) if estimate is None else estimate.thresholds
-    true = None if pairs.truth is None else _true_curves(audit.correspondence, pairs.truth, thresholds)
+    true = None if truth is None else _true_curves(audit.correspondence, truth, thresholds)
     if estimate is not None:
         precision, recall, label = estimate.precision, estimate.recall, "estimated"
     elif true is not None:
         precision, recall, label, true = *true, "true", None
     else:
-        return charts
-    true_precision, true_recall = true or (None, None)
-    figure = plots.precision_recall(
+        return None
+    flagged = np.searchsorted(np.sort(audit.correspondence), thresholds.astype(audit.correspondence.dtype))
+    few = flagged < FEW if estimate is None else (flagged < FEW) | (recall * len(estimate.decoys) < FEW)
+    precision = np.where(few, np.nan, precision)
+    true_precision, true_recall = (None, None) if true is None else (np.where(flagged < FEW, np.nan, true[0]), true[1])
+    return plots.precision_recall(
         thresholds,
         precision,
         recall,
         true_precision=true_precision,
         true_recall=true_recall,
-        threshold=threshold,
+        threshold=audit.threshold,
         label=label,
         size=CHART,
     )
-    text = "A higher threshold flags more: more of the mismatches are found, and more good pairs with them."
-    return [*charts, Chart("Precision and recall", text, Markup(plots.svg(figure, "precision")))]
 
 
 def _about_gallery(audit: Audit, shown: int) -> str:

@@ -1,5 +1,7 @@
 """Commands that judge pairs: audit, clean."""
 
+import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -14,7 +16,7 @@ from crcl import audit as auditing
 from crcl import clean as cleaning
 from crcl import report as reporting
 from crcl import suggest as suggesting
-from crcl.checkpoint import Run
+from crcl.checkpoint import Run, write_bytes
 from crcl.cli.console import note, out, terminal, warn_if_unfinished, watch
 from crcl.cli.options import (
     CaptionColumn,
@@ -175,8 +177,8 @@ def audit(
         _tell(run, found, estimate, silent=bool(silent) and threshold is None)
         out.print(f"written to {output}", soft_wrap=True)
         if report is not None:
-            about = [("run", recipe.conditions(opened, stored))]
-            page = _write_report(report, found, estimate, stored, images=images, about=about)
+            about = [("data", Path(stored.data.path).name), ("run", recipe.conditions(opened, stored))]
+            page = _write_report(report, found, estimate, stored, run=run, images=images, about=about)
             out.print(f"report: {page}", soft_wrap=True)
         if tables.is_table(source) and (threshold is not None or not silent):
             chosen = {"threshold": threshold, "precision": precision}
@@ -220,6 +222,8 @@ def _train_first(
         with _ways_out(run, there=there and not anew):
             made = extract(wanted, how, folder / "features", overwrite=anew, settled=there and not anew, watch=watch)
         note_skipped(made, folder / "features")
+        if images is not None:
+            _remember_images(folder / "features" / "about.json", images)
         asked |= {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
     elif tables.is_table(source) and asked["data.features"] is None:
         note(f"features are there already, beside {source}; --model makes others")
@@ -330,9 +334,18 @@ def _write_report(
     estimate: decoys.Estimate | None,
     stored: config.Config,
     *,
+    run: Path,
     images: Path | None,
     about: list[tuple[str, str]],
 ) -> Path:
+    told: list[str] = []
+    next_step, table = None, Path(stored.data.path)
+    if tables.is_table(table):
+        held_out, skipped = inputs.unjudged(stored, found.pairs)
+        told = [f"Not judged: {held_out:,} rows held out, {skipped:,} images skipped."]
+        if len(found.suspects):
+            command = ["crcl", "clean", str(run), "-o", f"CLEANED{table.suffix}", "--threshold", str(found.threshold)]
+            next_step = (shlex.join(command), "writes the table again without the flagged pairs.")
     with watch("report") as progress:
         return reporting.write_report(
             folder,
@@ -341,17 +354,37 @@ def _write_report(
             estimate=estimate,
             suggestions=found.suggestions,
             find_image=_image_finder(stored, images),
+            told=told,
+            next_step=next_step,
             about=about,
             progress=progress,
         )
 
 
 def _image_finder(stored: config.Config, images: Path | None) -> FindImage | None:
-    """Where the report finds image files: in the folder given, or next to the table."""
+    """Where the report finds image files: in the folder given, in that of the features, or next to the table."""
     table = Path(stored.data.path)
-    if images is None and not tables.is_table(table):
+    folder = images or _remembered_images(stored.data.features)
+    if folder is None and not tables.is_table(table):
         return None
-    return images_below(images or table.parent)
+    return images_below(folder or table.parent)
+
+
+def _remember_images(about: Path, images: Path) -> None:
+    """Add the folder of the images to what is known of their features."""
+    known = json.loads(about.read_text("utf-8")) | {"folder": str(images.absolute())}
+    write_bytes(about, (json.dumps(known, indent=1) + "\n").encode(), advice="make room and try again")
+
+
+def _remembered_images(features: str | None) -> Path | None:
+    """The folder of the images that features were made from, if it is known and still there."""
+    if features is None:
+        return None
+    try:
+        folder = Path(json.loads(Path(features).with_name("about.json").read_text("utf-8"))["folder"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return folder if folder.is_dir() else None
 
 
 def clean(

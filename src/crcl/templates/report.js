@@ -2,7 +2,6 @@
 // Fills and orders the cards. What comes from the data reaches the page as text and as properties only, never as HTML.
 (() => {
   const STEP = 48; // cards added at a time
-  const PRINTED = 12; // cards on paper
   const at = (id) => document.getElementById(id);
   const data = JSON.parse(at("data").textContent);
   const pairs = data.pairs.map(
@@ -24,9 +23,12 @@
   };
   const blank = at("blank").content.firstElementChild;
   const list = at("cards"), button = at("more"), find = at("find"), order = at("order"), most = at("most");
+  const levels = data.believes ? [...new Set(pairs.map((pair) => pair.belief))].sort((a, b) => a - b) : [];
+  const printed = Number(list.dataset.printed);
   let chosen = [], shown = 0, waiting = 0;
 
   const number = (value) => (value === null ? "–" : value.toFixed(3));
+  const belief = (value) => (value === 0 ? "0" : value < 1e-6 ? "<0.000001" : value.toPrecision(3)); // as in gallery.py
 
   function picture(image, node, missing) {
     const [, thumb, width, height] = data.images[image];
@@ -52,15 +54,16 @@
     );
   }
 
-  function cardOf(pair) {
+  function cardOf(pair, place) {
     const card = blank.cloneNode(true);
+    if (place < printed) for (const image of card.querySelectorAll("img")) image.loading = "eager"; // paper does not wait
     const part = (name) => card.querySelector(`.${name}`);
     card.classList.toggle("unflagged", !pair.flagged);
     picture(pair.image, part("large"), part("missing"));
     part("caption").textContent = pair.caption;
     if (data.believes) {
       part("filled").style.width = `${100 * pair.belief}%`;
-      part("belief").textContent = number(pair.belief);
+      part("belief").textContent = belief(pair.belief);
     }
     part("similarity").textContent = number(pair.similarity);
     part("name").textContent = part("name").title = pair.name;
@@ -83,7 +86,7 @@
 
   function showMore() {
     const next = chosen.slice(shown, shown + STEP);
-    list.append(...next.map(cardOf));
+    list.append(...next.map((pair, number) => cardOf(pair, shown + number)));
     shown += next.length;
     button.hidden = shown >= chosen.length;
     seen.unobserve(button);
@@ -92,8 +95,11 @@
 
   function choose() {
     const wanted = find.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const limit = most === null || most.value === most.max ? Infinity : Number(most.value);
-    if (most !== null) at("limit").textContent = Number(most.value).toFixed(3);
+    const limit = most === null || !levels.length ? Infinity : levels[most.value];
+    if (most !== null) {
+      at("limit").textContent = levels.length ? belief(limit) : "–";
+      most.setAttribute("aria-valuetext", at("limit").textContent);
+    }
     chosen = pairs.filter((pair) => pair.belief <= limit && wanted.every((word) => pair.words.includes(word)));
     chosen.sort(orders[order.value]);
     list.replaceChildren();
@@ -101,6 +107,9 @@
     showMore();
     const all = pairs.length.toLocaleString("en"), some = chosen.length.toLocaleString("en");
     at("status").textContent = chosen.length === pairs.length ? `${all} pairs` : `${some} of ${all} pairs`;
+    at("on-paper").hidden = chosen.length <= printed && chosen.length === pairs.length;
+    const first = chosen.length > printed ? `the first ${printed} of ${some}` : some;
+    at("on-paper").textContent = `Printed: ${first}${chosen.length === pairs.length ? "" : " that fit the filter"}.`;
     at("none").hidden = chosen.length > 0 || pairs.length === 0;
   }
 
@@ -115,10 +124,7 @@
   order.addEventListener("change", choose);
   if (most !== null) most.addEventListener("input", soon);
   button.addEventListener("click", showMore);
-  addEventListener("beforeprint", () => {
-    for (const image of [...list.children].slice(0, PRINTED).flatMap((card) => [...card.querySelectorAll("img")]))
-      image.loading = "eager";
-  });
+  if (most !== null) most.value = most.max = Math.max(levels.length - 1, 0); // a step is one belief, however small
   document.documentElement.classList.add("scripted");
   choose();
 })();
