@@ -551,7 +551,7 @@ def test_the_data_may_be_a_table_with_other_names_of_columns(crcl: Crcl, data: P
     pairs = read(data)
     rows = [f"{pairs.image_ids[image]},{text}" for image, text in zip(pairs.image_index, pairs.captions, strict=True)]
     table = tmp_path / "mine.csv"
-    table.write_text("\n".join(["file,text,split", *(f"{row},train" for row in rows)]) + "\n")
+    table.write_text("\n".join(["file,text,split", *(f"{row},train" for row in rows), f"{rows[0]},dev"]) + "\n")
     (tmp_path / "ids.txt").write_text("\n".join(pairs.image_ids))
     np.save(tmp_path / "features.npy", pairs.gather(np.arange(pairs.images)))
     path = save(tmp_path, content("CRCL", parts(network("vse", len(vocabulary_of(data))))))
