@@ -1,15 +1,17 @@
-"""What an audit of somebody's own data does before there is a run: features where there are none, and how to train."""
+"""What an audit of somebody's own data does besides: features where there are none, how to train, where images are."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from crcl import inputs, recipe
-from crcl.checkpoint import Run
+from crcl.checkpoint import Run, write_bytes
 from crcl.config import Config
 from crcl.data import embeddings, tables
 from crcl.data.formats import holds_splits
 from crcl.errors import InputError
+from crcl.thumbnails import FindImage, images_below
 
 _SUITED = {True: "embeddings", False: "cpu"}
 """Presets for data with vectors of captions, and for others."""
@@ -84,3 +86,29 @@ def schedule_for(pairs: int, *, vectors: bool) -> dict[str, Any]:
         "train.pieces": [frozen + 2, frozen + 2, last] if not vectors else [frozen + 1, last],
         "train.lr_update": max(round(0.75 * last), 1),
     }
+
+
+def remember_images(about: Path, images: Path) -> None:
+    """Add the folder of the images to what is known of their features."""
+    known = json.loads(about.read_text("utf-8")) | {"folder": str(images.absolute())}
+    write_bytes(about, (json.dumps(known, indent=1) + "\n").encode(), advice="make room and try again")
+
+
+def image_finder(config: Config, images: Path | None) -> FindImage | None:
+    """Where a report finds image files: in the folder given, in that of the features, or next to the table."""
+    table = Path(config.data.path)
+    folder = images or _remembered_images(config.data.features)
+    if folder is None and not tables.is_table(table):
+        return None
+    return images_below(folder or table.parent)
+
+
+def _remembered_images(features: str | None) -> Path | None:
+    """The folder of the images that features were made from, if it is known and still there."""
+    if features is None:
+        return None
+    try:
+        folder = Path(json.loads(Path(features).with_name("about.json").read_text("utf-8"))["folder"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return folder if folder.is_dir() else None

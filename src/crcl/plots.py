@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -180,10 +181,7 @@ def comparison(
     places = np.arange(len(names))
     bars = axes.barh(places, values, height=0.66, color=_set_off(len(names)), xerr=spread, error_kw=style)
     axes.bar_label(bars, fmt="{:.1f}", padding=3, fontweight="bold")
-    axes.set_yticks(places, named)
-    for tick in axes.get_yticklabels():
-        tick.set_parse_math(False)
-    axes.tick_params(axis="y", length=0)
+    _name_ticks(axes.yaxis, named)
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.margins(x=0.12)
     axes.set_xlabel(label)
@@ -614,6 +612,14 @@ def _scale(axes: Axes, counts: NDArray[Any]) -> None:
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
+def _name_ticks(axis: Axis, names: Sequence[str]) -> None:
+    """Names of bars, which stand at 0, 1, ..., as they are written."""
+    axis.set_ticks(range(len(names)), names)
+    for tick in axis.get_ticklabels():
+        tick.set_parse_math(False)
+    axis.set_tick_params(length=0)
+
+
 def _set_off(bars: int) -> list[str]:
     """Colours of bars, of which the last one counts."""
     return [GREY] * (bars - 1) + [BLUE]
@@ -630,10 +636,7 @@ def _comparison(
     places = np.arange(len(names))
     bars = axes.bar(places, values, width=0.62, color=_set_off(len(names)))
     axes.bar_label(bars, fmt="{:.1f}", padding=2, fontweight="bold")
-    axes.set_xticks(places, [_plain(name) for name in names])
-    for tick in axes.get_xticklabels():
-        tick.set_parse_math(False)
-    axes.tick_params(axis="x", length=0)
+    _name_ticks(axes.xaxis, [_plain(name) for name in names])
     axes.set_xlim(-0.6, len(names) - 0.4)
     axes.margins(y=0.12)
     axes.set_ylabel(label)

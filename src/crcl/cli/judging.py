@@ -1,6 +1,5 @@
 """Commands that judge pairs: audit, clean."""
 
-import json
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from crcl import audit as auditing
 from crcl import clean as cleaning
 from crcl import report as reporting
 from crcl import suggest as suggesting
-from crcl.checkpoint import Run, write_bytes
+from crcl.checkpoint import Run
 from crcl.cli.console import note, out, terminal, warn_if_unfinished, watch
 from crcl.cli.options import (
     CaptionColumn,
@@ -37,7 +36,6 @@ from crcl.data.files import SHOWN
 from crcl.data.images import wanted_images
 from crcl.errors import InputError
 from crcl.extract import extract
-from crcl.thumbnails import FindImage, images_below
 from crcl.train import Interrupted
 
 OF_DATA, FILES = "Given data, not a run", "Files of features"
@@ -223,7 +221,7 @@ def _train_first(
             made = extract(wanted, how, folder / "features", overwrite=anew, settled=there and not anew, watch=watch)
         note_skipped(made, folder / "features")
         if images is not None:
-            _remember_images(folder / "features" / "about.json", images)
+            pipeline.remember_images(folder / "features" / "about.json", images)
         asked |= {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
     elif tables.is_table(source) and asked["data.features"] is None:
         note(f"features are there already, beside {source}; --model makes others")
@@ -353,38 +351,12 @@ def _write_report(
             title=f"Audit of {Path(stored.data.path).name}",
             estimate=estimate,
             suggestions=found.suggestions,
-            find_image=_image_finder(stored, images),
+            find_image=pipeline.image_finder(stored, images),
             told=told,
             next_step=next_step,
             about=about,
             progress=progress,
         )
-
-
-def _image_finder(stored: config.Config, images: Path | None) -> FindImage | None:
-    """Where the report finds image files: in the folder given, in that of the features, or next to the table."""
-    table = Path(stored.data.path)
-    folder = images or _remembered_images(stored.data.features)
-    if folder is None and not tables.is_table(table):
-        return None
-    return images_below(folder or table.parent)
-
-
-def _remember_images(about: Path, images: Path) -> None:
-    """Add the folder of the images to what is known of their features."""
-    known = json.loads(about.read_text("utf-8")) | {"folder": str(images.absolute())}
-    write_bytes(about, (json.dumps(known, indent=1) + "\n").encode(), advice="make room and try again")
-
-
-def _remembered_images(features: str | None) -> Path | None:
-    """The folder of the images that features were made from, if it is known and still there."""
-    if features is None:
-        return None
-    try:
-        folder = Path(json.loads(Path(features).with_name("about.json").read_text("utf-8"))["folder"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return folder if folder.is_dir() else None
 
 
 def clean(
