@@ -1,6 +1,8 @@
 """Imports go one way: read from the source, so that an import inside a function counts too."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,3 +124,11 @@ def test_no_method_imports_another_method() -> None:
     for method in methods:
         others = {other for other in GRAPH[method] if other.split(".")[0] == "methods"}
         assert others <= SHARED, method
+
+
+def test_what_loads_slowly_waits_until_it_is_needed() -> None:
+    """A second and more of every command, `crcl --help` too."""
+    slow = {"sklearn", "scipy.stats", "nltk", "transformers", "onnx"}
+    program = f"import sys, crcl.cli; print(*sorted({slow} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert told.stdout.split() == []

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import stats
 
 from crcl.experiments import SCORES, Numbers
 
@@ -77,6 +76,8 @@ def best_two(part: Part) -> str:
     told += f", {spread(difference, 1)} apart over {len(shared)} seeds"
     if not difference.std() > 0:
         return f"{told}; no test, as the difference is the same with every seed."
+    from scipy import stats  # loads slowly: not for every command
+
     return f"{told}; paired t-test p = {stats.ttest_rel(*values).pvalue:.3g}."
 
 

@@ -12,8 +12,7 @@ only mismatches are believed in so little.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import beta
-from sklearn.metrics import roc_auc_score
+from scipy.special import betaincinv
 
 from crcl.data.pairs import Pairs
 
@@ -145,7 +144,7 @@ def estimate(beliefs: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -> Estim
     low, high = np.quantile(again, [0.025, 0.975])
     # where no pair is seen below t, none is drawn again either: at the least there may be as many as are often unseen
     seen, known = g[: place + 1].sum(), f0[: place + 1].sum() / len(decoys)
-    high = max(high, min(beta.ppf(0.975, seen + 1, max(len(beliefs) - seen, 1)) / known, 1.0))
+    high = max(high, min(betaincinv(seen + 1, max(len(beliefs) - seen, 1), 0.975) / known, 1.0))
     quantiles = np.quantile(beliefs, np.linspace(0, 1, _THRESHOLDS))
     thresholds = np.unique([*(float(f"{value:.3g}") for value in quantiles), 1.0])  # numbers that one can type
     flagged = np.searchsorted(np.sort(beliefs), thresholds)
@@ -159,6 +158,8 @@ def estimate(beliefs: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -> Estim
 
 def told_apart(beliefs: np.ndarray, decoys: np.ndarray) -> bool:
     """Whether decoys are believed less than pairs, by more than a little and than chance; else nothing can be said."""
+    from sklearn.metrics import roc_auc_score  # loads slowly: not for every command
+
     labels = np.concatenate([np.ones(len(beliefs), dtype=bool), np.zeros(len(decoys), dtype=bool)])
     by_chance = np.sqrt((len(labels) + 1) / (12 * len(beliefs) * len(decoys)))  # deviation of an AUROC of nothing
     auroc = roc_auc_score(labels, np.concatenate([beliefs, decoys]))

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 _FLOOR = 1e-12  # of a weighted density, so that no value is impossible under both components
@@ -33,6 +31,9 @@ def gaussian_posterior(losses: np.ndarray, *, seed: int, steps: int = 10) -> np.
     scaled = rescale(losses)[:, None]
     if not scaled.any():
         return np.ones(len(scaled))
+    from sklearn.exceptions import ConvergenceWarning  # loads slowly: not for every command
+    from sklearn.mixture import GaussianMixture
+
     mixture = GaussianMixture(2, max_iter=steps, tol=1e-2, reg_covar=5e-4, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # so few steps are meant

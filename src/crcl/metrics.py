@@ -8,7 +8,6 @@ same similarity stands before it. So a model that gives the same score to everyt
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,8 @@ def detection(correspondence: np.ndarray, truth: np.ndarray, *, threshold: float
     mismatched = ~truth.astype(bool)
     if mismatched.all() or not mismatched.any():
         return None
+    from sklearn.metrics import average_precision_score, roc_auc_score  # loads slowly: not for every command
+
     flagged = correspondence < threshold
     found = int((flagged & mismatched).sum())
     precision = found / flagged.sum() if flagged.any() else 0.0

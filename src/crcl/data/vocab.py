@@ -5,12 +5,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from nltk.tokenize.destructive import NLTKWordTokenizer
 
 from crcl.data.files import read_bytes
 from crcl.errors import InputError
@@ -19,7 +19,6 @@ SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 PAD, START, END, UNK = range(len(SPECIALS))
 MASK = "<mask>"
 
-_tokenizer = NLTKWordTokenizer()
 # Of NLTK's two dozen rules only those for commas and the final full stop touch such a caption; most captions are such.
 _plain = re.compile(r"(?!.*(?:cannot|gimme|gonna|gotta|lemme|wanna))((?:[a-z0-9 ]|, )+)(\.?)")
 
@@ -34,7 +33,14 @@ def tokenize(caption: str) -> list[str]:
     if plain := _plain.fullmatch(caption):
         words, stop = plain.groups()
         return [*words.replace(",", " ,").split(), *stop]
-    return list(_tokenizer.tokenize(caption))
+    return list(_tokenizer().tokenize(caption))
+
+
+@cache
+def _tokenizer() -> Any:
+    from nltk.tokenize.destructive import NLTKWordTokenizer  # loads slowly: not for every command
+
+    return NLTKWordTokenizer()
 
 
 @dataclass(frozen=True)
