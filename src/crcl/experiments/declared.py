@@ -1,0 +1,214 @@
+"""What is declared: tables with their rows, and profiles with data and recipes."""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+from crcl.config import keys_of
+from crcl.errors import InputError, did_you_mean
+
+SCORES = ("i2t R@1", "i2t R@5", "i2t R@10", "t2i R@1", "t2i R@5", "t2i R@10", "rSum")
+"""What the numbers of a row are, ours and the paper's."""
+NAMES = (
+    *("table1", "table2", "table3", "table4", "supp-table2", "supp-table3"),
+    *("fig2", "supp-fig-c", "supp-fig-params", "supp-fig-losses"),
+)
+PROFILES = ("cpu", "paper")
+ZERO_SHOT = "zero-shot"
+"""A recipe that trains nothing: a published model as it comes."""
+OWN = {
+    "method": "the rows of a table say it",
+    "matcher.name": "give --matcher",
+    "matcher.model": "give --model",
+    "noise": "give --noise, and --seeds",
+    "train.seed": "give --seeds",
+    "train.start": "no row begins from another run",
+    "data.path": "give --data",
+}
+"""Keys, or sections, that say what a row is about, so that no setting may; and what to do instead."""
+
+ANY_DATA = ("f30k",)
+"""The column of a table that names none: that of a profile for any data."""
+
+Numbers = tuple[float, ...]
+"""One value for each of SCORES."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table."""
+
+    name: str
+    noise: tuple[float, ...]
+    """Rates of mismatched pairs."""
+    runs: tuple[tuple[str, str], ...] = ()
+    """Recipe and matcher; several are an ensemble, none: the paper's numbers are all there is."""
+    settings: tuple[str, ...] = ()
+    model: str | None = None
+    """The published model that the row is about, by its name on the hub."""
+    paper: dict[str, tuple[Numbers, ...]] | None = None
+    """The paper's numbers by column, one for each rate."""
+    sweep: tuple[str, float] | None = None
+    """The parameter that this row varies, and its value."""
+
+    def published(self, column: str, rate: float) -> Numbers | None:
+        """The paper's numbers, where it has some."""
+        there = (self.paper or {}).get(column)
+        return None if there is None else there[self.noise.index(rate)]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper."""
+
+    name: str
+    title: str
+    figure: str
+    file: str = ""
+    """The user's file that declares it; none: it is of the paper."""
+    notes: tuple[str, ...] = ()
+    notes_of_matchers: tuple[str, ...] = ()
+    """Those that hold only where each row has its own matchers."""
+    columns: tuple[str, ...] = ()
+    """The paper's data sets."""
+    rows: tuple[Row, ...] = ()
+    distributions: tuple[Row, ...] = ()
+    """Runs whose similarities and beliefs of the training pairs are drawn."""
+    bound: dict[str, float] | None = None
+
+    @property
+    def rates(self) -> list[float]:
+        return sorted({rate for row in self.rows for rate in row.noise})
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data of a profile, how they are evaluated on, and the presets of their trainings."""
+
+    name: str
+    folder: str
+    split: str
+    folds: int
+    preset: str
+    presets: dict[str, str]
+    """By matcher; others take `preset`."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method with its schedule; `when` has further settings for a matcher, a folder, or from a noise rate on."""
+
+    method: str
+    settings: tuple[str, ...] = ()
+    when: tuple[dict[str, Any], ...] = ()
+
+    def settings_for(self, *, matcher: str, folder: str, noise: float) -> tuple[str, ...]:
+        """All settings that hold there, in the order of the file."""
+        found = list(self.settings)
+        for case in self.when:
+            same = case.get("matcher", matcher) == matcher and case.get("folder", folder) == folder
+            if same and noise >= case.get("noise", 0.0):
+                found += case["set"]
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How large the runs are, and on what data."""
+
+    name: str
+    sources: dict[str, Source]
+    recipes: dict[str, Recipe]
+    between_matchers: str = ""
+    """What to know where rows on different matchers stand beside each other."""
+
+    def recipe(self, name: str) -> Recipe:
+        """A compared method with its schedule, or a method with that of its preset."""
+        return self.recipes.get(name, Recipe(name))
+
+
+def of_the_paper(name: str) -> Experiment:
+    """A table or figure of the paper."""
+    return built(name, _read(f"{name}.toml"))
+
+
+def built(name: str, content: dict[str, Any], *, file: str = "") -> Experiment:
+    """What a file declares, which is known to be right."""
+    columns, noise = tuple(content.get("columns", ANY_DATA)), content.get("noise", ())
+    rows = [_row(entry, columns, noise) for entry in content.get("rows", ())]
+    if taken := content.get("rows_of"):
+        there = {row.name: row for row in of_the_paper(taken["table"]).rows}
+        rows += [there[wanted] for wanted in taken.get("names", there)]
+    for sweep in content.get("sweeps", ()):
+        rows += _swept(sweep, noise)
+    several = len({rate for row in rows for rate in row.noise}) > 1
+    return Experiment(
+        name=name,
+        title=content.get("title", name),
+        figure=content.get("figure", "robustness" if several else "bars"),
+        file=file,
+        notes=tuple(content.get("notes", ())),
+        notes_of_matchers=tuple(content.get("notes_of_matchers", ())),
+        columns=columns if rows else (),
+        rows=tuple(rows),
+        distributions=tuple(_row(entry, columns, noise) for entry in content.get("distributions", ())),
+        bound=content.get("bound"),
+    )
+
+
+def profile(name: str) -> Profile:
+    """A shipped profile."""
+    if name not in PROFILES:
+        raise InputError(f"no profile '{name}'{did_you_mean(name, PROFILES)}; there are {', '.join(PROFILES)}")
+    content = _read("profiles", f"{name}.toml")
+    sources: dict[str, Source] = {}
+    for key, entry in content["data"].items():
+        same = entry.get("same_as")
+        sources[key] = replace(sources[same], name=entry["name"]) if same else Source(**entry)
+    recipes = {
+        key: Recipe(entry["method"], tuple(entry.get("set", ())), tuple(entry.get("when", ())))
+        for key, entry in content["recipes"].items()
+    }
+    return Profile(name, sources, recipes, content.get("between_matchers", ""))
+
+
+def _read(*path: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files("crcl").joinpath("experiments", *path).read_text(encoding="utf-8"))
+
+
+def own(settings: Sequence[str]) -> list[tuple[str, str]]:
+    """The keys among settings that say what a row is about, and what to do instead."""
+    found = {key: OWN.get(key) or OWN.get(key.partition(".")[0]) for key in keys_of(settings)}
+    return [(key, instead) for key, instead in found.items() if instead]
+
+
+def _row(entry: dict[str, Any], columns: Sequence[str], noise: Sequence[float]) -> Row:
+    return Row(
+        name=entry["name"],
+        noise=tuple(entry.get("noise", noise)),
+        runs=_runs(entry.get("runs", ())),
+        settings=tuple(entry.get("set", ())),
+        model=entry.get("model"),
+        paper={column: tuple(map(tuple, entry[column])) for column in columns if column in entry},
+    )
+
+
+def _swept(entry: dict[str, Any], noise: Sequence[float]) -> list[Row]:
+    """A row for each value of a parameter."""
+    return [
+        Row(
+            name=f"{entry['name']} = {value:g}",
+            noise=tuple(noise),
+            runs=_runs(entry["runs"]),
+            settings=(f"{entry['key']}={value}",),
+            sweep=(entry["name"], value),
+        )
+        for value in entry["values"]
+    ]
+
+
+def _runs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    pairs = [name.split("/") for name in names]
+    return tuple((recipe, matcher) for recipe, matcher in pairs)

@@ -1,0 +1,157 @@
+"""A user's own table: a TOML file of which nothing is known to be right."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from crcl.config import KEYS, MATCHER_NAMES, METHOD_NAMES, keys_of, read_toml
+from crcl.errors import InputError, did_you_mean
+from crcl.experiments.declared import ANY_DATA, NAMES, PROFILES, SCORES, ZERO_SHOT, of_the_paper, own, profile
+
+Rates = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)]
+Runs = list[Annotated[str, Field(pattern="^[^/]+/[^/]+$")]]
+PaperNumbers = list[Annotated[list[float], Field(min_length=len(SCORES), max_length=len(SCORES))]]
+
+
+class _Table(BaseModel):
+    """A part of a user's file: what is not known is refused, and nothing converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _UsersRow(_Table):
+    model_config = ConfigDict(extra="allow")
+
+    __pydantic_extra__: dict[str, PaperNumbers]
+    name: Annotated[str, Field(min_length=1)]
+    noise: Rates | None = None
+    runs: Runs = []
+    set: list[str] = []
+    model: str | None = None
+
+
+class _UsersSweep(_Table):
+    name: Annotated[str, Field(min_length=1)]
+    key: str
+    values: Annotated[list[float], Field(min_length=1)]
+    runs: Annotated[Runs, Field(min_length=1)]
+
+
+class _RowsOf(_Table):
+    table: Literal[NAMES]  # type: ignore[valid-type]
+    names: list[str] | None = None
+
+
+class _UsersTable(_Table):
+    title: str = ""
+    figure: Literal["robustness", "bars", "sweeps", "epochs"] = "bars"
+    notes: list[str] = []
+    notes_of_matchers: list[str] = []
+    columns: Annotated[list[str], Field(min_length=1)] = list(ANY_DATA)
+    noise: Rates | None = None
+    rows: list[_UsersRow] = []
+    rows_of: _RowsOf | None = None
+    sweeps: list[_UsersSweep] = []
+    distributions: list[_UsersRow] = []
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A user's file, all that is wrong with it reported at once."""
+    errors: list[str] = []
+    content = read_toml(path, errors)
+    if path.stem in NAMES:
+        errors.append(f"{path}: {path.stem} is a table of the paper; give the file another name")
+    if not errors:
+        try:
+            errors = [f"{path}: {line}" for line in _contradictions(_UsersTable.model_validate(content))]
+        except ValidationError as error:
+            errors = [f"{path}: {_in_words(details)}" for details in error.errors()]
+    if errors:
+        raise InputError("\n".join(errors))
+    return content
+
+
+def _in_words(details: Any) -> str:
+    """`rows[2].runs[0]: what is wrong, and what was given` of one pydantic error."""
+    where = details["loc"]
+    place = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in where)[1:]
+    parts: dict[Any, type[BaseModel]] = {"sweeps": _UsersSweep, "rows_of": _RowsOf}
+    known = parts.get(where[0], _UsersTable).model_fields
+    if details["type"] == "extra_forbidden":
+        return f"{place}: unknown key{did_you_mean(where[-1], known)}; there are {', '.join(known)}"
+    if details["type"] == "string_pattern_mismatch":
+        return f"{place}: must be recipe/matcher, as in crcl/vse, got {details['input']!r}"
+    if details["type"] == "missing":
+        return f"{place}: is missing"
+    told = details["msg"].replace("Input should be", "must be").replace("List should", "must")
+    strange = where[0] in ("rows", "distributions") and len(where) > 2 and where[2] not in _UsersRow.model_fields
+    near = did_you_mean(where[2], _UsersRow.model_fields) if strange else ""
+    return f"{place}: {told}, got {details['input']!r}{near}"
+
+
+def _contradictions(table: _UsersTable) -> Iterator[str]:
+    """What is right by itself, but not together, or names what is not there."""
+    if not (table.rows or table.rows_of or table.sweeps):
+        yield "has no rows: give [[rows]], [rows_of] or [[sweeps]]"
+    if table.figure == "sweeps" and not table.sweeps:
+        yield "figure: sweeps draws [[sweeps]], and there are none"
+    sources = profile(PROFILES[0]).sources
+    for column in table.columns:
+        if column not in sources:
+            yield f"columns: no data set '{column}'{did_you_mean(column, sources)}; there are {', '.join(sources)}"
+    taken = {row.name for row in of_the_paper(table.rows_of.table).rows} if table.rows_of else set()
+    for name in (table.rows_of.names if table.rows_of else None) or ():
+        if name not in taken:
+            yield f"rows_of.names: no row '{name}'{did_you_mean(name, taken)}; there are {', '.join(sorted(taken))}"
+    wanted = taken & set((table.rows_of.names if table.rows_of else None) or taken)
+    names = [*wanted, *(row.name for row in table.rows)]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield f"rows: two are called '{name}'"
+    for kind, rows in (("rows", table.rows), ("distributions", table.distributions)):
+        for number, row in enumerate(rows, 1):
+            for line in _wrong_row(row, table, numbers=kind == "rows"):
+                yield f"{kind}[{number}] ({row.name}): {line}"
+    for number, sweep in enumerate(table.sweeps, 1):
+        if table.noise is None:
+            yield f"sweeps[{number}] ({sweep.name}): the table does not say noise, the rates of mismatches"
+        for line in (*_wrong_runs(sweep.runs, None), *_wrong_settings([f"{sweep.key}=0"])):
+            yield f"sweeps[{number}] ({sweep.name}): {line}"
+
+
+def _wrong_row(row: _UsersRow, table: _UsersTable, *, numbers: bool) -> Iterator[str]:
+    noise = row.noise or table.noise
+    if noise is None:
+        yield "neither it nor the table says noise, the rates of mismatches"
+    for column, lines in (row.__pydantic_extra__ or {}).items():
+        if column not in table.columns:
+            known = [*_UsersRow.model_fields, *table.columns]
+            yield f"{column}: unknown key{did_you_mean(column, known)}; there are {', '.join(known)}"
+        elif noise is not None and len(lines) != len(noise):
+            yield f"{column}: {len(lines)} lines of numbers for {len(noise)} rates"
+    if not numbers and len(row.runs) != 1:
+        yield f"runs: one is drawn, not {len(row.runs)}"
+    yield from _wrong_runs(row.runs, row.model)
+    yield from _wrong_settings(row.set)
+
+
+def _wrong_runs(runs: Sequence[str], model: str | None) -> Iterator[str]:
+    known = dict.fromkeys([*(name for one in PROFILES for name in profile(one).recipes), *METHOD_NAMES])
+    for run in runs:
+        recipe, _, matcher = run.partition("/")
+        if recipe not in known and recipe != ZERO_SHOT:
+            yield f"runs: no recipe or method '{recipe}'{did_you_mean(recipe, known)}; there are {', '.join(known)}"
+        if matcher not in MATCHER_NAMES:
+            near = did_you_mean(matcher, MATCHER_NAMES)
+            yield f"runs: no matcher '{matcher}'{near}; there are {', '.join(MATCHER_NAMES)}"
+        if (matcher == "clip") != (model is not None):
+            yield "runs: clip, and no other matcher, needs a model (its name on the hub)"
+
+
+def _wrong_settings(settings: Sequence[str]) -> Iterator[str]:
+    for key in keys_of(settings):
+        if key not in KEYS:
+            yield f"{key}: unknown key{did_you_mean(key, KEYS)}"
+    for key, _ in own(settings):
+        yield f"{key}: what a row is about cannot be set; runs, noise and model say it"
