@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from crcl import metrics
+from crcl import metrics, score
 from crcl.data.batches import Standardize
 from crcl.data.pairs import Pairs
 from crcl.data.vocab import Vocabulary
@@ -98,6 +98,39 @@ def test_images_that_do_not_fit_into_memory_are_scored_part_by_part(tiny: Tiny, 
     np.testing.assert_allclose(sims, whole.similarities(pairs), atol=1e-6)
     assert heard == sorted(heard)
     assert heard[-1] == (pairs.images + len(pairs),) * 2
+
+
+def test_no_block_holds_more_images_than_so_many(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is at hand at a time does not grow with the data, however little memory the images themselves take."""
+    pairs = tiny(images=7)
+    scorer, seen, heard = scorer_for(pairs), [], []
+    expected = scorer.similarities(pairs)
+    monkeypatch.setattr(score, "_IMAGES", 4)
+    sims = np.zeros_like(expected)
+
+    def see(rows: slice, columns: np.ndarray, block: torch.Tensor) -> None:
+        seen.append(len(block))
+        sims[rows, columns] = block.numpy()
+
+    tokens, captions = scorer.tokens(pairs), np.arange(len(pairs))
+    few = replace(scorer, batch_size=2)
+    few.score(pairs, tokens, np.arange(7), captions, see, progress=lambda *now: heard.append(now))
+    np.testing.assert_allclose(sims, expected, atol=1e-6)
+    assert set(seen) == {4, 3}
+    assert heard == sorted(heard)
+    assert heard[-1] == (7 + 14, 7 + 14)
+
+
+def test_progress_counts_comparing_where_there_are_more_images_than_captions(tiny: Tiny) -> None:
+    """A million images and ten captions: most of the work is left when the images are encoded."""
+    pairs = tiny(images=7)
+    scorer, heard = replace(scorer_for(pairs), batch_size=7), []
+    captions = np.array([0, 3])
+    scorer.score(
+        pairs, scorer.tokens(pairs), np.arange(7), captions, lambda *_: None, progress=lambda *now: heard.append(now)
+    )
+    assert heard[0] == (7, 14)
+    assert heard[-1] == (14, 14)
 
 
 def test_known_tokens_need_not_be_made_again(tiny: Tiny) -> None:

@@ -27,6 +27,7 @@ from crcl.matchers.base import Encoded, Matcher, as_module, reads_vectors
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
 
+_IMAGES = 2**16  # that meet a block of texts at a time: their similarities take 32 MB
 _AT_HAND = 2**26  # numbers of a matrix on disk that are filled at a time, in any order: 256 MB stay in memory
 
 
@@ -92,52 +93,60 @@ class Scorer:
     ) -> None:
         """Each of some images with each of some captions, both given by number, block by block.
 
-        `see` gets the places of a block in both, and the block. Progress counts images that are encoded and captions
-        that are scored.
+        `see` gets the places of a block in both, and the block. Progress counts to `scoring_work`.
         """
-        total, scored, all_of = len(images) + len(captions), 0, len(images) * len(captions)
+        encoded, scored, all_of = 0, 0, len(images) * len(captions)
+        comparing, total = max(len(images), len(captions)), scoring_work(len(images), len(captions))
+
+        def tell(*, images: int = 0, cells: int = 0) -> None:
+            nonlocal encoded, scored
+            encoded, scored = encoded + images, scored + cells
+            if progress is not None:
+                progress(encoded + comparing * scored // all_of, total)
+
         with scoring(self.matcher) as device:
             order = _by_length(tokens.lengths[captions], max(_AT_HAND // max(len(images), 1), 1024))
-            for rows, encoded in self._image_chunks(pairs, images, device, progress, total):
+            for rows, chunk in self._image_chunks(pairs, images, device, tell):
 
-                def compare(columns: np.ndarray, images: Encoded = encoded) -> tuple[np.ndarray, Tensor]:
+                def compare(columns: np.ndarray, images: Encoded = chunk) -> tuple[np.ndarray, Tensor]:
                     with torch.inference_mode():  # a thread begins without
                         texts = self._encode_texts(tokens, captions[columns], device)
                         return columns, self.matcher.similarity(images, texts).float()
 
                 for columns, block in _side_by_side(compare, order, self.batch_size, device):
-                    if not block.isfinite().all():
+                    if not block.sum().isfinite():  # one number tells of all
                         raise TrainingError(
                             f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown "
                             "beyond all bounds; a smaller learning rate (train.lr) usually helps"
                         )
                     see(rows, columns, block)
-                    scored += block.numel()
-                    if progress is not None:
-                        progress(rows.stop + len(captions) * scored // all_of, total)
+                    tell(cells=block.numel())
 
     def _image_chunks(
-        self, pairs: Pairs, images: np.ndarray, device: torch.device, progress: Progress | None, total: int
+        self, pairs: Pairs, images: np.ndarray, device: torch.device, tell: Callable[..., None]
     ) -> Iterator[tuple[slice, Encoded]]:
         """The encoded images, as many at a time as memory holds: mostly all. Texts are encoded again for each chunk."""
         parts: list[Encoded] = []
-        first = 0
+        first, held = 0, 0
         for start in range(0, len(images), self.batch_size):
             end = min(start + self.batch_size, len(images))
             parts.append(self._encode_images(pairs, images[start:end], device))
-            if progress is not None and first == 0:
-                progress(end, total)
-            held = sum(part.nbytes for part in parts) + parts[-1].nbytes
-            if end == len(images) or 2 * held > self.memory * 2**30:  # joining them takes as much again
-                yield slice(first, end), Encoded.join(parts)
-                parts, first = [], end
+            held += parts[-1].nbytes
+            tell(images=end - start)
+            too_large = 2 * (held + parts[-1].nbytes) > self.memory * 2**30  # joining them takes as much again
+            if end == len(images) or too_large or end - first + self.batch_size > _IMAGES:
+                chunk = Encoded.join(parts)
+                parts.clear()
+                yield slice(first, end), chunk
+                first, held = end, 0
 
     def pair_similarities(self, pairs: Pairs, *, progress: Progress | None = None) -> np.ndarray:
         """Each caption with the image that it is shown with. (pairs,) float32"""
         tokens = self.tokens(pairs)
         own = np.empty(len(pairs), dtype=np.float32)
         by_image = np.argsort(pairs.image_index, kind="stable")  # captions of one image meet it in one block
-        block = min(self.batch_size, 32)  # all images of a block meet all its texts
+        # all images of a block meet all its texts: little work where both are one vector each
+        block = self.batch_size if reads_vectors(self.matcher) else min(self.batch_size, 32)
         with scoring(self.matcher) as device:
             for start in range(0, len(pairs), block):
                 numbers = by_image[start : start + block]
@@ -362,6 +371,11 @@ def device_of(module: nn.Module) -> torch.device:
     """Where the module's parameters are."""
     parameter: Tensor | None = next(module.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
+
+
+def scoring_work(images: int, captions: int) -> int:
+    """What the progress of `Scorer.score` counts to: images to encode, and comparing: as much as the more of both."""
+    return images + max(images, captions)
 
 
 def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from crcl.data.pairs import Pairs
-from crcl.score import Progress, Scorer, part_of
+from crcl.score import Progress, Scorer, part_of, scoring_work
 
 MOST = 3
 """Suggestions of each kind for a pair."""
@@ -42,8 +42,8 @@ def suggest(
     texts, of_text = np.unique(text_of[rows], return_inverse=True)
     every_text, every_image = np.unique(text_of), np.arange(pairs.images)
 
-    work = len(images) + len(every_text)
-    total = work + len(every_image) + len(texts)
+    work = scoring_work(len(images), len(every_text))
+    total = work + scoring_work(len(every_image), len(texts))
     for_images = _Best(images, every_text, pairs.image_index, text_of, most)
     scorer.score(pairs, tokens, images, every_text, for_images.see, progress=part_of(progress, 0, total))
     for_texts = _Best(texts, every_image, text_of, pairs.image_index, most)
@@ -83,7 +83,7 @@ class _Best:
         """Take a block of similarities, (queries, candidates), given by their places."""
         asking = np.arange(len(self.numbers))[queries]
         offered = np.arange(len(self.candidates))[candidates]
-        block = block.clone()
+        block = block.clone(memory_format=torch.contiguous_format)  # rows of queries, or topk is slow
         block[self._known_in_block(asking, offered)] = -torch.inf
         best, place = block.topk(min(self.numbers.shape[1], block.shape[1]), dim=1)
         similarity = np.concatenate([self.similarity[asking], best.cpu().numpy()], axis=1)
