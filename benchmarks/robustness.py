@@ -7,13 +7,13 @@
 DATA is a precomp folder (measured: Flickr8k). Every method gets the same mismatches at the same seed, the same matcher
 and the same schedule (methods other than CRCL: its last piece), but for what --for says of a method; the report names
 all settings. Runs are kept in --runs and resumed; a finished one is not trained again. `--jobs 2` trains two at a time.
-A training that fails leaves a gap in the report, which names it, and the exit code is 1.
+`--gather` trains nothing and reports what there is so far. A training that fails leaves a gap in the report, which
+names it, and the exit code is 1. Seconds are those of a run's median epoch times its epochs: a pause does not count.
 """
 
 import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -49,7 +49,7 @@ def main() -> None:
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(report + "\n", encoding="utf-8")
-    if any("failed" in row for row in results):
+    if not options.gather and any("failed" in row for row in results):
         sys.exit(1)
 
 
@@ -74,6 +74,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--crowd", type=Path, help="people's judgements of test pairs (Flickr8k's human_crowd.txt)")
     parser.add_argument("--runs", type=Path, default=Path("runs/robustness"))
+    parser.add_argument("--gather", action="store_true", help="train nothing; report the runs that are finished")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
     parser.add_argument("--threads", type=int, default=1, help="threads of each training")
     parser.add_argument("--out", type=Path, help="Markdown file to write")
@@ -136,6 +137,8 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     if result.is_file():
         recipe.refuse_changes(Run.open(folder), chosen)
         values = json.loads(result.read_text("utf-8"))
+    if not values and job["gather"]:
+        return {**about, "failed": "not trained yet"}
     if not values or (job["crowd"] is not None and "people" not in values):
         try:
             run = recipe.train(chosen, folder, resume=True, listeners=[terminal(chosen)])
@@ -143,7 +146,13 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
             return {**about, "failed": str(error)}
         values = score(run, chosen, job["crowd"])
         result.write_text(json.dumps(values), encoding="utf-8")
-    return {**about, **values}
+    return {**about, **values, "seconds": seconds(folder)}
+
+
+def seconds(folder: Path) -> float:
+    """Of a training that may have been paused."""
+    timing = [json.loads(line)["seconds"] for line in (folder / "timing.jsonl").read_text("utf-8").splitlines()]
+    return float(np.median(timing) * len(timing))
 
 
 def terminal(chosen: config.Config) -> Terminal:
@@ -151,7 +160,6 @@ def terminal(chosen: config.Config) -> Terminal:
 
 
 def score(run: Run, chosen: config.Config, crowd: Path | None) -> dict[str, Any]:
-    started = time.monotonic()
     _, _, scorer = recipe.open_scorer(run.path)
     test = inputs.read_split(chosen, "test")
     sims = mean_similarities([scorer], test)
@@ -164,8 +172,7 @@ def score(run: Run, chosen: config.Config, crowd: Path | None) -> dict[str, Any]
         values |= {"belief": asdict(by_belief), "similarity": asdict(by_similarity)}
     if crowd is not None:
         values["people"] = agreement(sims, test, crowd)
-    timing = [json.loads(line)["seconds"] for line in (run.path / "timing.jsonl").read_text("utf-8").splitlines()]
-    return {**values, "seconds": sum(timing), "scoring_seconds": time.monotonic() - started}
+    return values
 
 
 def agreement(sims: np.ndarray, test: Pairs, crowd: Path) -> float:

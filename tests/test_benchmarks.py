@@ -45,6 +45,11 @@ def test_robustness_measures_every_method_at_every_rate_with_its_own_settings(tm
     plots.save(figure, tmp_path / "figure.png")
     again = [robustness.measure(job) for job in robustness.plan(options)]  # read, not trained
     assert again == results
+    asked = ["--methods", "crcl", "triplet", "--rates", "0.2", "--gather"]
+    there, missing = (robustness.measure(job) for job in robustness.plan(robustness.parse(words(data, runs, *asked))))
+    assert there == results[0]
+    assert missing["failed"] == "not trained yet"
+    assert not (runs / "bow-0.2-triplet-0").exists()
 
 
 def test_robustness_goes_on_after_a_training_that_fails(tmp_path, monkeypatch, capsys):
