@@ -125,7 +125,7 @@ class Scorer:
     def _image_chunks(
         self, pairs: Pairs, images: np.ndarray, device: torch.device, tell: Callable[..., None]
     ) -> Iterator[tuple[slice, Encoded]]:
-        """The encoded images, as many at a time as memory holds: mostly all. Texts are encoded again for each chunk."""
+        """The encoded images, `_IMAGES` and what memory holds at most: mostly all. Each chunk needs the texts anew."""
         parts: list[Encoded] = []
         first, held = 0, 0
         for start in range(0, len(images), self.batch_size):
@@ -205,13 +205,13 @@ def evaluate_each(
     check_folds(pairs, folds)
     if out is not None and folds > 1:
         raise ValueError("folds leave no matrix of all images with all captions")
-    total = len(scorers) * (pairs.images + len(pairs))
+    folded = [pairs] if folds == 1 else [_fold(pairs, fold, pairs.images // folds) for fold in range(folds)]
+    work = [len(scorers) * scoring_work(part.images, len(part)) for part in folded]
     parts, done = [], 0
-    for fold in range(folds):
-        part = pairs if folds == 1 else _fold(pairs, fold, pairs.images // folds)
+    for part, own in zip(folded, work, strict=True):
         known = tokens if folds == 1 else None
-        parts.append(_evaluate_part(scorers, part, tokens=known, progress=part_of(progress, done, total), out=out))
-        done += len(scorers) * (part.images + len(part))
+        parts.append(_evaluate_part(scorers, part, tokens=known, progress=part_of(progress, done, sum(work)), out=out))
+        done += own
     members = zip(*(part.members for part in parts), strict=True)
     return Evaluation(
         metrics.mean([part.together for part in parts]), [metrics.mean(list(member)) for member in members]
@@ -257,7 +257,7 @@ def mean_similarities(
     each: Callable[[np.ndarray], None] | None = None,
 ) -> np.ndarray:
     """Mean of the matchers' similarities, each computed once and shown to `each`. (images, captions)"""
-    work = pairs.images + len(pairs)
+    work = scoring_work(pairs.images, len(pairs))
     mean = spare = None
     for number, scorer in enumerate(scorers):
         part = part_of(progress, number * work, len(scorers) * work)
