@@ -1,6 +1,5 @@
 """From a config to what is read: training pairs with their mismatches, words, scales, trusted pairs."""
 
-import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from crcl.data.files import open_array
 from crcl.data.formats import read
 from crcl.data.pairs import Pairs
 from crcl.data.subwords import Subwords, Words
-from crcl.data.tables import Columns, image_names
+from crcl.data.tables import Columns, image_names, read_skipped
 from crcl.data.texts import Texts, TextVectors
 from crcl.data.vocab import SPECIALS, Tokens, Vocabulary
 from crcl.errors import InputError
@@ -173,10 +172,7 @@ def unjudged(config: Config, pairs: Pairs) -> tuple[int, int]:
     """Of the table that pairs are from: rows that were held out, and images that could not be used."""
     names = image_names(Path(config.data.path), columns(config))
     listed = Path(config.data.ids or pairs.source).with_name("skipped.csv")
-    skipped: set[str] = set()
-    if listed.is_file():
-        with listed.open(encoding="utf-8", errors="replace", newline="") as file:
-            skipped = {row[0] for row in csv.reader(file) if row} & set(names) - set(pairs.image_ids)
+    skipped = read_skipped(listed) & set(names) - set(pairs.image_ids)
     return sum(name not in skipped for name in names) - len(pairs), len(skipped)
 
 

@@ -93,7 +93,7 @@ def read(
             f"expected {expected}{'' if listed is None else ' for each row of features'}"
         )
     skipped = (stored if listed is None else listed).with_name("skipped.csv")
-    left_out = _read_skipped(skipped) - stored_rows.keys()
+    left_out = read_skipped(skipped) - stored_rows.keys()
     if left_out:
         kept = [place for place, name in enumerate(names) if name not in left_out]
         if not kept:
@@ -265,7 +265,7 @@ def _stored_rows(path: Path, table: pa.Table, listed: Path | None) -> dict[str, 
     return {name: row for row, name in enumerate(names)}
 
 
-def _read_skipped(path: Path) -> set[str]:
+def read_skipped(path: Path) -> set[str]:
     """Images that `crcl features` could not use: their pairs are left out. Nothing where there is no such file."""
     if not path.is_file():
         return set()
