@@ -1,5 +1,6 @@
 """The command line: each command from start to end, its help, its exit codes."""
 
+import inspect
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ import pyarrow.parquet
 import pytest
 from tiny import Answer, Stop, StopAfter, call, command, environment, small_config, train_command, write_folder
 
-from crcl import __version__, config, inputs, recipe
+from crcl import __version__, cli, config, inputs, recipe
 from crcl.checkpoint import Run
 from crcl.data import noise
 from crcl.data.formats import read
@@ -66,6 +68,19 @@ def test_the_help_lists_every_command(crcl: Crcl) -> None:
         answer = crcl(*words)
         assert all(re.search(rf"\b{name}\b", answer.out) for name in COMMANDS)
     assert "crcl demo" in crcl("--help").out  # where to begin
+
+
+def test_the_list_says_of_each_command_what_its_own_help_begins_with() -> None:
+    assert set(cli.COMMANDS) == set(COMMANDS)
+    for module, name, summary in cli.COMMANDS.values():
+        function = getattr(import_module(f"crcl.cli.{module}"), name)
+        assert " ".join(str(inspect.getdoc(function)).split("\n\n")[0].split()) == summary
+
+
+def test_a_command_that_is_not_there_gives_the_nearest(crcl: Crcl) -> None:
+    answer = crcl("trian")
+    assert answer.code == 2
+    assert "No such command 'trian'. Did you mean 'train'?" in answer.err
 
 
 @pytest.mark.parametrize("name", COMMANDS)

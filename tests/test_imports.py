@@ -126,9 +126,22 @@ def test_no_method_imports_another_method() -> None:
         assert others <= SHARED, method
 
 
+def loaded(program: str, names: set[str]) -> list[str]:
+    """Which of these libraries a program has loaded at its end."""
+    program += f"\nprint(*sorted({names} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", f"import sys\n{program}"], check=True, capture_output=True, text=True)
+    return told.stdout.split("\n")[-2].split()
+
+
+SLOW = {"sklearn", "scipy.stats", "nltk", "transformers", "onnx"}
+
+
 def test_what_loads_slowly_waits_until_it_is_needed() -> None:
-    """A second and more of every command, `crcl --help` too."""
-    slow = {"sklearn", "scipy.stats", "nltk", "transformers", "onnx"}
-    program = f"import sys, crcl.cli; print(*sorted({slow} & set(sys.modules)))"
-    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert told.stdout.split() == []
+    """A second and more of every command."""
+    modules = ", ".join(f"crcl.{name}" for name in MODULES if name.startswith("cli"))
+    assert loaded(f"import {modules}", SLOW | {"torch"}) == ["torch"]
+
+
+def test_no_library_is_loaded_to_list_the_commands() -> None:
+    program = "sys.argv = ['crcl', '--help']\nfrom crcl import cli\ntry: cli.main()\nexcept SystemExit: pass"
+    assert loaded(program, SLOW | {"torch", "numpy", "matplotlib", "pydantic"}) == []

@@ -25,14 +25,13 @@ from crcl.cli.console import terminal
 from crcl.config import differences
 from crcl.data.images import wanted_images
 from crcl.data.vocab import Vocabulary
-from crcl.errors import TrainingError
+from crcl.errors import Interrupted, TrainingError
 from crcl.extract import extract
 from crcl.features import PixelGrid
 from crcl.keys import job_key
 from crcl.metrics import retrieval
 from crcl.planning import Planner
 from crcl.score import mean_similarities
-from crcl.train import Interrupted
 from crcl.vision import Pixels
 
 TINY = (*(setting for setting in SMALL if not setting.startswith("matcher.name")), "matcher.similarity=8")

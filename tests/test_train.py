@@ -19,11 +19,11 @@ from crcl import assembly, inputs, recipe
 from crcl.checkpoint import Run
 from crcl.data.batches import Batches
 from crcl.data.vocab import Vocabulary
-from crcl.errors import InputError, TrainingError
+from crcl.errors import InputError, Interrupted, TrainingError
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Clock, Learner, StepLog
 from crcl.metrics import Recall, Retrieval
-from crcl.train import BELIEF_BINS, Interrupted, Schedule, fit
+from crcl.train import BELIEF_BINS, Schedule, fit
 
 
 class Counting:

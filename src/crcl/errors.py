@@ -12,6 +12,10 @@ class TrainingError(RuntimeError):
     """A training could not go on (NaN, full disk). The command line prints the message and exits with 1."""
 
 
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """The user asked to stop; there is a state to go on from, or the beginning."""
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for the nearest choice, or nothing where none is near."""
     near = difflib.get_close_matches(word, list(choices), n=1)

@@ -15,7 +15,7 @@ from crcl.checkpoint import Learnt, Run, refuse_existing
 from crcl.config import DIVIDING, Config, differences, from_dict, load, to_dict
 from crcl.data.batches import Batches
 from crcl.data.subwords import Subwords
-from crcl.errors import InputError
+from crcl.errors import InputError, Interrupted
 from crcl.inputs import TrainingData, inverse_document_frequency, read_data, remarks, trusted_pairs, with_noise
 from crcl.matchers import MATCHERS, Matcher
 from crcl.matchers.base import is_pretrained
@@ -24,7 +24,7 @@ from crcl.matchers.clip import load as load_published
 from crcl.methods.base import Learner, Method
 from crcl.metrics import Retrieval
 from crcl.score import Scorer, evaluate
-from crcl.train import Interrupted, Listener, Schedule, fit
+from crcl.train import Listener, Schedule, fit
 
 FREE_TO_CHANGE = {
     "data.path",

@@ -13,7 +13,7 @@ import torch
 
 from crcl.checkpoint import Run
 from crcl.data.batches import Batches
-from crcl.errors import InputError
+from crcl.errors import InputError, Interrupted
 from crcl.matchers.base import Matcher, as_module
 from crcl.methods.base import Clock, Method, StepLog
 from crcl.metrics import Retrieval
@@ -57,10 +57,6 @@ class Listener(Protocol):
 
     def ended(self) -> None:
         """The training is over, or stopped."""
-
-
-class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """The user asked to stop; there is a state to go on from, or the beginning."""
 
 
 @dataclass

@@ -1,39 +1,9 @@
-"""What commands say: results on stdout, all else on stderr."""
-
-from typing import Any
-
-from rich.console import Console
+"""What several commands say while they work, and of the runs they are given."""
 
 from crcl import assembly, config, recipe
 from crcl.checkpoint import Run
+from crcl.cli.screen import err, note
 from crcl.progress import Terminal, Work
-
-
-class Screen(Console):
-    """A console that shows control characters instead of obeying them: names and captions come from strangers."""
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print as a Console does."""
-        super().print(*(printable(item) if isinstance(item, str) else item for item in objects), **options)
-
-
-def printable(text: str) -> str:
-    """The text with every control character but line breaks in letters."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
-
-
-out = Screen(highlight=False, markup=False)
-err = Screen(stderr=True, highlight=False, markup=False)
-
-
-def say(line: str) -> None:
-    """How far a long work is."""
-    err.print(line, soft_wrap=True)
-
-
-def note(line: str) -> None:
-    """What one may want to know, though all is well."""
-    err.print(f"note: {line}", soft_wrap=True)
 
 
 def watch(what: str) -> Work:

@@ -13,13 +13,13 @@ from crcl import config, experiments, jobs
 from crcl import demo as demonstration
 from crcl import reproduce as reproducing
 from crcl.checkpoint import locked
-from crcl.cli.console import err, note, out, say, terminal, watch
+from crcl.cli.console import terminal, watch
 from crcl.cli.options import Settings, make_folder
-from crcl.errors import InputError, TrainingError, did_you_mean
+from crcl.cli.screen import err, note, out, say
+from crcl.errors import InputError, Interrupted, TrainingError, did_you_mean
 from crcl.keys import FILES
 from crcl.planning import Planner
 from crcl.progress import Terminal
-from crcl.train import Interrupted
 
 
 def reproduce(
@@ -152,7 +152,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything.")] = 0,
     settings: Settings = None,
 ) -> None:
-    """Draw 2,000 scenes, mismatch 40 % of the pairs, train plainly and with CRCL, compare. A few minutes, no network.
+    """Draw 2,000 scenes, mismatch 40 % of the pairs, train plainly and by CRCL, compare. A few minutes, no network.
 
     Example: `crcl demo -o demo`
     """

@@ -16,7 +16,7 @@ from crcl import clean as cleaning
 from crcl import report as reporting
 from crcl import suggest as suggesting
 from crcl.checkpoint import Run
-from crcl.cli.console import note, out, terminal, warn_if_unfinished, watch
+from crcl.cli.console import terminal, warn_if_unfinished, watch
 from crcl.cli.options import (
     CaptionColumn,
     Device,
@@ -31,12 +31,12 @@ from crcl.cli.options import (
     refuse_input,
 )
 from crcl.cli.preparing import extractor, note_skipped
+from crcl.cli.screen import note, out
 from crcl.data import tables
 from crcl.data.files import SHOWN
 from crcl.data.images import wanted_images
-from crcl.errors import InputError
+from crcl.errors import InputError, Interrupted
 from crcl.extract import extract
-from crcl.train import Interrupted
 
 OF_DATA, FILES = "Given data, not a run", "Files of features"
 PRESETS = ", ".join(config.presets())

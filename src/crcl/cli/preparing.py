@@ -8,7 +8,7 @@ from rich.table import Table
 
 from crcl import assembly, config
 from crcl import info as describing
-from crcl.cli.console import note, out, watch
+from crcl.cli.console import watch
 from crcl.cli.options import (
     CaptionColumn,
     Data,
@@ -21,6 +21,7 @@ from crcl.cli.options import (
     refuse_input,
     text,
 )
+from crcl.cli.screen import note, out
 from crcl.data import noise as mismatching
 from crcl.data import tables
 from crcl.data.formats import read

@@ -12,8 +12,9 @@ from rich.table import Table
 from crcl import audit as auditing
 from crcl import drawing, inputs, plots, recipe
 from crcl.checkpoint import Run
-from crcl.cli.console import out, warn_if_unfinished, watch
+from crcl.cli.console import warn_if_unfinished, watch
 from crcl.cli.options import Device, Features, Ids, Memory, TextFeatures, located, make_folder, refuse_input
+from crcl.cli.screen import out
 from crcl.errors import InputError
 from crcl.metrics import Retrieval
 from crcl.score import check_folds, check_similarity_file, evaluate_each, mean_similarities, similarity_file

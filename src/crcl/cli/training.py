@@ -9,8 +9,9 @@ from crcl import adopt as adopting
 from crcl import assembly, config, inputs, recipe
 from crcl import export as exporting
 from crcl.checkpoint import Run
-from crcl.cli.console import note, out, terminal
+from crcl.cli.console import terminal
 from crcl.cli.options import CaptionColumn, Data, Features, Ids, ImageColumn, Settings, TextFeatures, columns_of, text
+from crcl.cli.screen import note, out
 from crcl.data.formats import splits
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
@@ -119,7 +120,7 @@ def import_(
     caption_column: CaptionColumn = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
 ) -> None:
-    """Make a run folder of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC; CLIP, SigLIP.
+    """Make a run of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC; CLIP, SigLIP.
 
     Example: `crcl import model_best.pth.tar --data data/f30k_precomp -o runs/published`
 
