@@ -1,4 +1,4 @@
-"""BiCro: labels by consistency with anchors, who gives them and who learns from them; resumed at any step; scenes."""
+"""BiCro: labels by consistency with anchors, who gives them and who learns from them; scenes."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from peers import Small, assert_goes_on_from_any_step, clock, mean_triplet, recorded_steps, train_on_scenes
+from peers import Small, clock, mean_triplet, recorded_steps, train_on_scenes
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from crcl.data.pairs import Pairs
 from crcl.division import beta_posterior, divide
-from crcl.matchers import SGR, Encoded, Ensemble
+from crcl.matchers import SGR, Encoded
 from crcl.methods.bicro import BiCro, _whole, clean_labels, consistency
 
 Tiny = Callable[..., Pairs]
@@ -178,33 +178,6 @@ def test_noisy_pairs_are_labelled_from_the_start_and_learnt_from_in_the_second_h
         if steps:
             assert sum(log.pairs for log in logs) == sum(len(step.batch) for step in steps)
     assert learnt == [False, False, False, False, True, True]
-
-
-def test_networks_are_in_train_mode_after_every_step(small: Small) -> None:
-    method = bicro(small)
-    method.begin_piece(0)
-    for epoch in range(EPOCHS):
-        for _ in method.train_epoch(small.batches, clock(epoch)):
-            assert all(part.training for learner in method.twins.learners for part in learner.module.modules())
-
-
-def test_saved_after_any_step_it_goes_on_to_the_same_end(small: Small) -> None:
-    counts = assert_goes_on_from_any_step(lambda: bicro(small), small.batches, epochs=(0, WARMUP, EPOCHS - 1))
-    assert counts[0] == 2 * len(small.batches)
-    assert min(counts[1:]) > 2 * len(small.batches)  # two passes that measure, then training
-
-
-def test_beliefs_are_numbers_from_0_to_1_and_evaluation_uses_both_networks(small: Small) -> None:
-    method = bicro(small)
-    method.begin_piece(0)
-    for epoch in range(EPOCHS):
-        list(method.train_epoch(small.batches, clock(epoch)))
-        assert method.correspondence.shape == (small.pairs,)
-        assert method.correspondence.dtype == np.float32
-        assert ((method.correspondence >= 0) & (method.correspondence <= 1)).all()
-    assert isinstance(method.matcher, Ensemble)
-    method.begin_piece(1)
-    np.testing.assert_array_equal(method.correspondence, np.ones(small.pairs))
 
 
 def test_it_trains_a_matcher_of_parts(tiny: Tiny) -> None:

@@ -1,4 +1,4 @@
-"""NCR: what is learnt from, with which labels, in which epochs; resumed at any step; on the scenes."""
+"""NCR: what is learnt from, with which labels, in which epochs; on the scenes."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from peers import Small, assert_goes_on_from_any_step, clock, mean_triplet, recorded_steps, train_on_scenes
+from peers import Small, clock, mean_triplet, recorded_steps, train_on_scenes
 
 from crcl import losses
 from crcl.data.batches import Batch
 from crcl.data.pairs import Pairs
 from crcl.division import divide, gaussian_posterior
-from crcl.matchers import Ensemble
 from crcl.methods.base import Learner
 from crcl.methods.ncr import NCR
 from crcl.methods.passes import division_seed
@@ -134,33 +133,6 @@ def test_where_no_pair_is_noisy_enough_for_a_batch_the_clean_ones_are_learnt_fro
     method.begin_piece(0)
     logs = [log for log in method.train_epoch(small.batches, clock(EPOCHS - 1)) if log.phase == "train"]
     assert sum(log.pairs for log in logs) == 2 * (small.pairs - 1)  # one each is noisy, and no batch
-
-
-def test_networks_are_in_train_mode_after_every_step(small: Small) -> None:
-    method = ncr(small)
-    method.begin_piece(0)
-    for epoch in range(EPOCHS):
-        for _ in method.train_epoch(small.batches, clock(epoch)):
-            assert all(part.training for learner in method.twins.learners for part in learner.module.modules())
-
-
-def test_saved_after_any_step_it_goes_on_to_the_same_end(small: Small) -> None:
-    counts = assert_goes_on_from_any_step(lambda: ncr(small), small.batches, epochs=(0, WARMUP, EPOCHS - 1))
-    assert counts[0] == 2 * len(small.batches)
-    assert min(counts[1:]) > 2 * len(small.batches)  # two passes that measure, then training
-
-
-def test_beliefs_are_numbers_from_0_to_1_and_evaluation_uses_both_networks(small: Small) -> None:
-    method = ncr(small)
-    method.begin_piece(0)
-    for epoch in range(EPOCHS):
-        list(method.train_epoch(small.batches, clock(epoch)))
-        assert method.correspondence.shape == (small.pairs,)
-        assert method.correspondence.dtype == np.float32
-        assert ((method.correspondence >= 0) & (method.correspondence <= 1)).all()
-    assert isinstance(method.matcher, Ensemble)
-    method.begin_piece(1)
-    np.testing.assert_array_equal(method.correspondence, np.ones(small.pairs))
 
 
 @pytest.mark.slow

@@ -1,21 +1,27 @@
-"""Two networks that divide the pairs for each other: losses in eval mode, and nothing disturbed by measuring them."""
+"""Two networks that divide the pairs for each other: losses in eval mode, and nothing disturbed by measuring them.
+
+At the end what holds for NCR and BiCro alike.
+"""
 
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from peers import Small, clock, mean_triplet
+from peers import Small, assert_goes_on_from_any_step, clock, mean_triplet
 
 from crcl.data.batches import Batches
 from crcl.data.pairs import Pairs
 from crcl.matchers import Ensemble
 from crcl.methods.base import Clock
+from crcl.methods.bicro import BiCro
+from crcl.methods.ncr import NCR
 from crcl.methods.passes import Done, division_seed
 from crcl.methods.twins import Twins
 
 Tiny = Callable[..., Pairs]
 CLOCK = clock(1)
+EPOCHS, WARMUP = 6, 2
 
 
 def parts(pairs: Pairs, *, batch_size: int = 5) -> tuple[Twins, Batches]:
@@ -116,3 +122,47 @@ def test_a_state_of_other_pairs_is_refused(tiny: Tiny) -> None:
     other, _ = parts(tiny(images=7))
     with pytest.raises(ValueError, match="the saved state is of 12 pairs, the data of 14"):
         other.load_state_dict(twins.state_dict())
+
+
+@pytest.fixture
+def small(tiny: Tiny) -> Small:
+    torch.manual_seed(0)
+    return Small(tiny(images=12))
+
+
+each_kind = pytest.mark.parametrize("kind", [NCR, BiCro])
+Kind = type[NCR] | type[BiCro]
+
+
+def make(kind: Kind, small: Small) -> NCR | BiCro:
+    return kind(small.make_learner, small.pairs, epochs=EPOCHS, warmup=WARMUP)
+
+
+@each_kind
+def test_networks_are_in_train_mode_after_every_step(kind: Kind, small: Small) -> None:
+    method = make(kind, small)
+    method.begin_piece(0)
+    for epoch in range(EPOCHS):
+        for _ in method.train_epoch(small.batches, clock(epoch)):
+            assert all(part.training for learner in method.twins.learners for part in learner.module.modules())
+
+
+@each_kind
+def test_saved_after_any_step_it_goes_on_to_the_same_end(kind: Kind, small: Small) -> None:
+    counts = assert_goes_on_from_any_step(lambda: make(kind, small), small.batches, epochs=(0, WARMUP, EPOCHS - 1))
+    assert counts[0] == 2 * len(small.batches)
+    assert min(counts[1:]) > 2 * len(small.batches)  # two passes that measure, then training
+
+
+@each_kind
+def test_beliefs_are_numbers_from_0_to_1_and_evaluation_uses_both_networks(kind: Kind, small: Small) -> None:
+    method = make(kind, small)
+    method.begin_piece(0)
+    for epoch in range(EPOCHS):
+        list(method.train_epoch(small.batches, clock(epoch)))
+        assert method.correspondence.shape == (small.pairs,)
+        assert method.correspondence.dtype == np.float32
+        assert ((method.correspondence >= 0) & (method.correspondence <= 1)).all()
+    assert isinstance(method.matcher, Ensemble)
+    method.begin_piece(1)
+    np.testing.assert_array_equal(method.correspondence, np.ones(small.pairs))
