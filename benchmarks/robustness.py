@@ -233,22 +233,21 @@ def command(options: argparse.Namespace) -> str:
 
 
 def draw(results: list[dict[str, Any]], options: argparse.Namespace) -> Figure:
-    """rSum against the rate of mismatches: mean over the seeds, and deviation where there are several."""
+    """rSum against the rate of mismatches: mean over the seeds that are there, deviation where these are several."""
     rates = sorted(set(options.rates))
-    found = np.array(
-        [
-            [
-                [row.get("rsum", np.nan) for row in results if (row["method"], row["rate"]) == (method, rate)]
-                for rate in rates
-            ]
-            for method in options.methods
-        ]
-    )  # (methods, rates, seeds), NaN where a training failed
+    mean, deviation = np.full((2, len(options.methods), len(rates)), np.nan)
+    for row, column in np.ndindex(mean.shape):
+        about = options.methods[row], rates[column]
+        found = [one["rsum"] for one in results if "rsum" in one and (one["method"], one["rate"]) == about]
+        if found:
+            mean[row, column] = np.mean(found)
+        if len(found) > 1:
+            deviation[row, column] = np.std(found, ddof=1)
     return plots.robustness(
         rates,
         options.methods,
-        found.mean(2),
-        spread=found.std(2, ddof=1) if options.seeds > 1 else None,
+        mean,
+        spread=deviation if options.seeds > 1 else None,
         title=f"Retrieval under mismatches, {options.matcher}",
     )
 

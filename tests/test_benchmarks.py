@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny import SMALL, write_folder
 
@@ -50,6 +51,17 @@ def test_robustness_measures_every_method_at_every_rate_with_its_own_settings(tm
     assert there == results[0]
     assert missing["failed"] == "not trained yet"
     assert not (runs / "bow-0.2-triplet-0").exists()
+
+
+def test_robustness_draws_the_seeds_that_are_there(tmp_path):
+    asked = ["--methods", "crcl", "ncr", "--rates", "0.2", "0.4", "--seeds", "2"]
+    options = robustness.parse(words(write_folder(tmp_path / "data"), tmp_path / "runs", *asked))
+    found = [("crcl", 0.2, 10.0), ("crcl", 0.2, 14.0), ("crcl", 0.4, 8.0), ("crcl", 0.4, 9.0), ("ncr", 0.4, 7.0)]
+    results = [{"method": method, "rate": rate, "rsum": rsum} for method, rate, rsum in found]
+    results.append({"method": "ncr", "rate": 0.4, "failed": "not trained yet"})
+    crcl, ncr = robustness.draw(results, options).axes[0].containers
+    assert crcl.lines[0].get_ydata().tolist() == [12.0, 8.5]
+    np.testing.assert_array_equal(ncr.lines[0].get_ydata(), [np.nan, 7.0])
 
 
 def test_robustness_goes_on_after_a_training_that_fails(tmp_path, monkeypatch, capsys):
