@@ -287,6 +287,13 @@ def test_one_matcher_for_all_rows_trains_equal_rows_once(folders):
     assert [entries[name].trained for name in ("SCAN", "SAF", "SGR", "VSE∞")] == [*["as VSE∞"] * 3, "plain on vse"]
     assert entries["CRCL"].trained == "crcl on vse"
     assert [job.config.matcher.name for trial in entries["CRCL"].trials for job in trial.jobs] == ["vse"]
+    planner = Planner(experiments.profile("cpu"), folders / "f30k_precomp", seeds=1, matcher="bow")
+    entries = {entry.row.name: entry for entry in planner.blocks(experiments.experiment("table1"))[0].entries}
+    assert list(entries) == ["plain", *(row.name for row in experiments.experiment("table1").rows)]
+    assert entries["plain"].trained == "plain on bow"
+    assert not entries["plain"].row.paper
+    for name in ("SCAN", "SAF", "SGR", "VSE∞"):  # none of these is what was trained
+        assert (entries[name].trained, entries[name].trials) == ("as plain", ())
     planner = Planner(experiments.profile("cpu"), folders / "f30k_precomp", seeds=1, matcher="scan")
     refused = {entry.row.name: entry.trained for entry in planner.blocks(experiments.experiment("table1"))[0].entries}
     assert refused["MSCN"] == "does not go with scan"

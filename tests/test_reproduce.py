@@ -89,8 +89,10 @@ def test_every_name_gives_its_table_and_figure(crcl: Crcl, data: Path, out: Path
     if not declared.rows:
         return
     found = rows(out / f"{name}.csv")
-    assert {line["method"] for line in found} == {row.name for row in declared.rows}
     measured = {line["method"] for line in found if line["mean"]}
+    added = {line["method"] for line in found} - {row.name for row in declared.rows}
+    assert {line["method"] for line in found} >= {row.name for row in declared.rows}
+    assert added <= measured  # what stands for rows that one matcher makes equal
     assert len(measured) >= 2
     seeds = SEEDS.get(name, 2)
     assert all(line["seeds"] == str(seeds) for line in found if line["mean"])

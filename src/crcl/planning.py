@@ -195,24 +195,42 @@ class Planner:
         return self.data.resolve().name if source.folder == "." else source.name
 
     def _entries(self, experiment: Experiment, source: Source, rate: float) -> tuple[Entry, ...]:
-        entries: list[Entry] = []
-        trained: dict[Any, str] = {}
         rows = [row for row in experiment.rows if rate in row.noise]
-        own = sorted(rows, key=lambda row: self.matcher not in {matcher for _, matcher in row.runs})
-        for row in own:  # where one matcher is asked for, rows that it makes equal are trained as the one that has it
+        entries: list[Entry] = []
+        for row in rows:
             runs = self._runs(row)
-            same = trained.setdefault((runs, row.settings, row.model), row.name) if self.matcher and runs else row.name
-            if same != row.name or not runs:
-                entries.append(Entry(row, (), f"as {same}" if same != row.name else self._why_not(row)))
+            if not runs:
+                entries.append(Entry(row, (), self._why_not(row)))
                 continue
-            fingerprint = self.fingerprint(row, source, source.split)
-            seeds = 1 if all(name == ZERO_SHOT for name, _ in runs) else self.seeds
-            trials = tuple(
-                Trial(self._jobs(row, source, rate, seed), source.split, source.folds, fingerprint)
-                for seed in range(seeds)
-            )
-            entries.append(Entry(row, trials, " + ".join(f"{name} on {matcher}" for name, matcher in runs)))
-        return tuple(sorted(entries, key=lambda entry: rows.index(entry.row)))
+            alike = [other for other in rows if self._makes_equal(row, other)]
+            shown = self._shown_of(alike)
+            if row is alike[0] and shown not in alike:
+                entries.append(self._entry(shown, source, rate))
+            entries.append(self._entry(row, source, rate) if row is shown else Entry(row, (), f"as {shown.name}"))
+        return tuple(entries)
+
+    def _makes_equal(self, row: Row, other: Row) -> bool:
+        """Whether the matcher that is asked for leaves no difference between two rows."""
+        if row is other or self.matcher is None:
+            return row is other
+        what = [(self._runs(one), one.settings, one.model) for one in (row, other)]
+        return what[0] == what[1]
+
+    def _shown_of(self, alike: Sequence[Row]) -> Row:
+        """Of equal rows the one that has the matcher; where none has, one that is named as what is trained."""
+        if len(alike) == 1:
+            return alike[0]
+        named = " + ".join(name for name, _ in self._runs(alike[0]))
+        having = (row for row in alike if self.matcher in {matcher for _, matcher in row.runs})
+        return next(having, replace(alike[0], name=named, paper=None))
+
+    def _entry(self, row: Row, source: Source, rate: float) -> Entry:
+        runs, fingerprint = self._runs(row), self.fingerprint(row, source, source.split)
+        seeds = 1 if all(name == ZERO_SHOT for name, _ in runs) else self.seeds
+        trials = tuple(
+            Trial(self._jobs(row, source, rate, seed), source.split, source.folds, fingerprint) for seed in range(seeds)
+        )
+        return Entry(row, trials, " + ".join(f"{name} on {matcher}" for name, matcher in runs))
 
     def _why_not(self, row: Row) -> str:
         if not row.runs:
