@@ -218,7 +218,7 @@ def render(results: list[dict[str, Any]], options: argparse.Namespace) -> str:
         lines.append("")
     for row in results:
         if "failed" in row:
-            lines.append(f"Failed: {row['method']} at {row['rate']:.0%}, seed {row['seed']}: {row['failed'][:200]}")
+            lines.append(f"Missing: {row['method']} at {row['rate']:.0%}, seed {row['seed']}: {row['failed'][:200]}")
     return "\n".join(lines).rstrip()
 
 

@@ -94,7 +94,7 @@ def test_robustness_goes_on_after_a_training_that_fails(tmp_path, monkeypatch, c
     assert ended.value.code == 1
     report = out.read_text("utf-8")
     assert "| infonce | – | – | – | – | – | – | – | – |" in report
-    assert "Failed: infonce at 40%, seed 0: the loss became NaN" in report
+    assert "Missing: infonce at 40%, seed 0: the loss became NaN" in report
     assert "| triplet | –" not in report
 
 

@@ -1,4 +1,4 @@
-"""Where the command `crcl` and `python -m crcl` begin: before the libraries are loaded, which takes seconds."""
+"""Where the command `crcl` and `python -m crcl` begin: before anything is loaded."""
 
 import sys
 

@@ -220,9 +220,10 @@ class Planner:
         """Of equal rows the one that has the matcher; where none has, one that is named as what is trained."""
         if len(alike) == 1:
             return alike[0]
-        named = " + ".join(name for name, _ in self._runs(alike[0]))
+        first = alike[0]
+        named = ", ".join([" + ".join(name for name, _ in self._runs(first)), *first.settings])
         having = (row for row in alike if self.matcher in {matcher for _, matcher in row.runs})
-        return next(having, replace(alike[0], name=named, paper=None))
+        return next(having, replace(first, name=named, paper=None))
 
     def _entry(self, row: Row, source: Source, rate: float) -> Entry:
         runs, fingerprint = self._runs(row), self.fingerprint(row, source, source.split)

@@ -97,21 +97,24 @@ class _Commands(TyperGroup):
         return name, found and _load(str(name)), rest
 
 
+_LOOKS: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": "markdown",
+    "pretty_exceptions_enable": False,
+}
 app = typer.Typer(
     cls=_Commands,
     help="Learn from image-caption pairs that are partly wrong: train a robust matcher, audit the pairs.",
     epilog="First look, no data needed:  crcl demo",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
+    **_LOOKS,
 )
 
 
 def _load(name: str) -> Any:
     """The command with its options, as typer makes it of the function."""
     module, function, _ = COMMANDS[name]
-    alone = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    alone = typer.Typer(**_LOOKS)
     alone.command(name)(getattr(import_module(f"crcl.cli.{module}"), function))
     return typer.main.get_command(alone)
 
