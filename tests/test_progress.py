@@ -56,6 +56,28 @@ def test_without_a_terminal_a_long_epoch_tells_loss_rate_speed_and_time_left(mon
     assert line == "piece 2/2 epoch 1/3  step 6/16  train: loss 2.020  lr 5.0e-04  0 pairs/s  left 3:20"
 
 
+def test_the_time_left_goes_by_all_epochs_since_an_epoch_may_begin_without_a_training_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    listener, text = shown(terminal=False)
+    division = StepLog(8, float("nan"), phase="division")
+    listener.began(clock(0), 4)
+    now[0] += 40
+    listener.stepped(clock(0), division)
+    for _ in range(4):
+        now[0] += 10
+        listener.stepped(clock(0), StepLog(8, 2.0))
+    listener.began(clock(1), 4)
+    now[0] += 40
+    listener.stepped(clock(1), division)
+    first, trained, second = text.getvalue().splitlines()
+    assert first == "piece 2/2 epoch 1/3  step 4/16  division: 0 pairs/s"  # nothing to tell the time by
+    assert trained.endswith("train: loss 2.000  lr 5.0e-04  0 pairs/s  left 3:30")  # 9 steps, 3 took 70 seconds
+    assert second == "piece 2/2 epoch 2/3  step 8/16  division: 0 pairs/s  left 4:00"  # 8 steps, 4 took 120 seconds
+
+
 def test_steps_of_another_phase_do_not_count_as_training() -> None:
     listener, _ = shown(terminal=False)
     listener.began(clock(0), 4)

@@ -397,11 +397,11 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, busy: str = "another process is training this run") -> Iterator[None]:
+def locked(path: Path, *, busy: str = "another process is training this run", wait: bool = False) -> Iterator[None]:
     """Hold a folder; unlike flock this lock is not inherited by workers, who outlive a killed training."""
     with (path / ".lock").open("w") as file:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             raise InputError(f"{path}: {busy}") from error
         yield

@@ -45,6 +45,10 @@ class Store:
     def run(self, job: Job) -> Path:
         return self.out / "runs" / job.key
 
+    @property
+    def scored(self) -> Path:
+        return self.out / "scores"
+
     def finished(self, job: Job) -> bool:
         """Whether a training has come to its end: its state says so, and is asked once, since it is large.
 
@@ -83,7 +87,7 @@ class Store:
     def scores(self, trial: Trial) -> np.ndarray | None:
         """What was measured, if it was. (scores,)"""
         try:
-            content = json.loads((self.out / "scores" / f"{trial.key}.json").read_text("utf-8"))
+            content = json.loads((self.scored / f"{trial.key}.json").read_text("utf-8"))
             return np.array([content["scores"][name] for name in SCORES], dtype=np.float64)
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -100,19 +104,19 @@ class Store:
             self._write(trial, found.together)
         scores = self.scores(trial)
         if scores is None:
-            raise TrainingError(f"{self.out / 'scores'}: what was written there cannot be read")
+            raise TrainingError(f"{self.scored}: what was written there cannot be read")
         return scores
 
     def _write(self, trial: Trial, scores: Retrieval) -> None:
         recalls = [value for part in (scores.i2t, scores.t2i) for value in (part.r1, part.r5, part.r10)]
         numbers = dict(zip(SCORES, [*recalls, scores.rsum], strict=True))
         about = {"runs": [job.about for job in trial.jobs], "split": trial.split, "folds": trial.folds}
-        (self.out / "scores").mkdir(parents=True, exist_ok=True)
-        write_json(self.out / "scores" / f"{trial.key}.json", {"scores": numbers, **about})
+        self.scored.mkdir(parents=True, exist_ok=True)
+        write_json(self.scored / f"{trial.key}.json", {"scores": numbers, **about})
 
     def pairs(self, job: Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Similarity, belief and truth of each training pair of a run. (N,) each"""
-        path = self.out / "scores" / f"{job.key}.npz"
+        path = self.scored / f"{job.key}.npz"
         if not path.is_file():
             run, config, scorer = recipe.open_scorer(self.run(job), device=job.config.train.device)
             pairs = inputs.audited_pairs(run, config)

@@ -83,15 +83,18 @@ class Terminal:
             disable=not self.console.is_terminal,
         )
         self.task = self.bar.add_task("starting", total=None, numbers="")
+        self.start: tuple[float, int] | None = None  # when the first epoch began, and how many steps were done then
 
     def began(self, clock: Clock, steps: int) -> None:
         steps *= self.networks
         self.total = sum(self.schedule.pieces) * steps
-        self.done = self.first = clock.total_epoch * steps + min(clock.step, steps)
+        self.done = clock.total_epoch * steps + min(clock.step, steps)
         pieces = self.schedule.pieces
         self.where = f"piece {clock.piece + 1}/{len(pieces)} epoch {clock.epoch + 1}/{pieces[clock.piece]}"
         self.begun = self.spoken = time.monotonic()
-        self.pairs, self.loss = 0, 0.0
+        self.start = self.start or (self.begun, self.done)
+        self.pairs = 0
+        self.loss: float | None = None  # of this epoch's training steps
         self.bar.start()
         self.bar.update(self.task, description=self.where, completed=self.done, total=self.total)
 
@@ -103,14 +106,21 @@ class Terminal:
         now = time.monotonic()
         if log.phase == "train":
             self.done += 1
-            self.loss = log.loss if self.done == self.first + 1 else 0.98 * self.loss + 0.02 * log.loss
+            self.loss = log.loss if self.loss is None else 0.98 * self.loss + 0.02 * log.loss
         rate = self.pairs / max(now - self.begun, 1e-9)
-        numbers = f"{log.phase}: loss {self.loss:.3f}  lr {clock.learning_rate:.1e}  {rate:,.0f} pairs/s"
+        loss = "" if self.loss is None else f"loss {self.loss:.3f}  lr {clock.learning_rate:.1e}  "
+        numbers = f"{log.phase}: {loss}{rate:,.0f} pairs/s"
         self.bar.update(self.task, completed=self.done, numbers=numbers)
         if not self.console.is_terminal and now - self.spoken >= _PLAIN_SECONDS:
             self.spoken = now
-            left = (self.total - self.done) * (now - self.begun) / max(self.done - self.first, 1)
-            self._say(f"{self.where}  step {self.done}/{self.total}  {numbers}  left {minutes(left)}")
+            self._say(f"{self.where}  step {self.done}/{self.total}  {numbers}{self._left(now)}")
+
+    def _left(self, now: float) -> str:
+        """By all steps since the start and what stands between them: an epoch may divide its pairs before it trains."""
+        begun, first = self.start or (now, self.done)
+        if self.done == first:
+            return ""
+        return f"  left {minutes((self.total - self.done) * (now - begun) / (self.done - first))}"
 
     def measured(self, record: dict[str, Any]) -> None:
         dev = record["dev"]

@@ -92,9 +92,12 @@ def reproduce(
             out.print(shlex.join(job.command(store.run(job).absolute())), soft_wrap=True)
         note(f"{len(left)} of {len(planned)} runs are left; one command a line here, or: sbatch {script}")
         return
-    make_folder(folder)
-    with locked(folder, busy="another `crcl reproduce` is at work here"):
-        failed = [] if only_gather else _train_jobs(store, jobs.missing(store, planned), processes)
+    failed = []
+    make_folder(store.scored)
+    if not only_gather:
+        with locked(folder, busy="another `crcl reproduce` is at work here; --gather writes what there is so far"):
+            failed = _train_jobs(store, jobs.missing(store, planned), processes)
+    with locked(store.scored, wait=True):  # what is written takes minutes at most
         for experiment in wanted:
             command = _reproduce_command(experiment, planner)
             written, unreadable = reproducing.gather(store, planner, experiment, command=command, say=say)
