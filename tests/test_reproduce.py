@@ -498,6 +498,14 @@ def test_a_table_without_the_rate_is_left_out_beside_one_that_has_it(crcl: Crcl,
     assert "Left out: table1 at the rates 0.3" in (tmp_path / "table1.md").read_text("utf-8")
 
 
+def test_the_page_says_how_well_the_pairs_of_the_distributions_are_told_apart() -> None:
+    truth = np.array([True, True, False, False])
+    apart = (np.array([0.9, 0.1, 0.2, 0.0]), np.array([0.95, 0.6, 0.92, 0.3]), truth)
+    *_, line, _ = reproduce._told_apart([("with SCC", apart)])
+    assert line == "| with SCC | 0.750 | 0.750 | 100.0 % | 50.0 % | 50.0 % |"
+    assert reproduce._told_apart([("no mismatches", (*apart[:2], np.ones(4, bool)))]) == []
+
+
 def test_distributions_of_another_rate_are_left_out_with_a_line(crcl: Crcl, data: Path, tmp_path: Path) -> None:
     answer = crcl("reproduce", "fig2", "--data", str(data), "-o", str(tmp_path), "--noise", "0.4", "--gather")
     assert answer.code == 0, answer.err

@@ -13,6 +13,7 @@ from crcl.comparison import Line, Part
 from crcl.errors import InputError
 from crcl.experiments import SCORES, Experiment
 from crcl.jobs import Say, Store, missing
+from crcl.metrics import detection
 from crcl.planning import Block, Entry, Job, Planner
 
 TrainingPairs = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -52,7 +53,7 @@ def gather(
     written.append(store.out / f"{experiment.name}.md")
     write_bytes(
         written[-1],
-        _page(planner, experiment, parts, list(figures), command, several=_several_matchers(blocks)).encode(),
+        _page(planner, experiment, parts, looked_at, list(figures), command, _several_matchers(blocks)).encode(),
     )
     return written, failed
 
@@ -97,9 +98,9 @@ def _page(
     planner: Planner,
     experiment: Experiment,
     parts: Sequence[Part],
+    looked_at: Sequence[tuple[str, TrainingPairs]],
     figures: Sequence[str],
     command: str,
-    *,
     several: bool,
 ) -> str:
     lines = [f"# {experiment.title}", "", f"    {command}", ""]
@@ -127,6 +128,7 @@ def _page(
     ]
     lines += ["", *(f"![{experiment.title}]({name}.png)" for name in figures), ""]
     lines += [f"{comparison.markdown(part)}\n" for part in parts]
+    lines += _told_apart(looked_at)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -267,6 +269,20 @@ def _distributions(named: Sequence[tuple[str, TrainingPairs]], title: str) -> Fi
         truths += [truth, truth]
         ranges += [(lowest, highest), (0.0, 1.0)]
     return plots.distributions(panels, truths, ranges=ranges, title=f"{title}\ntraining pairs, seed 0")
+
+
+def _told_apart(named: Sequence[tuple[str, TrainingPairs]]) -> list[str]:
+    """How well similarities and correspondences of the distributions tell matched pairs from mismatched ones."""
+    lines = []
+    for name, (similarity, belief, truth) in named:
+        found = [detection(values, truth, threshold=0.5) for values in (similarity, belief)]
+        if found[0] and found[1]:
+            matched, mismatched = (belief[truth.astype(bool) == kind] for kind in (True, False))
+            shares = (matched > 0.5, mismatched > 0.5, mismatched > 0.9)
+            numbers = [f"{one.auroc:.3f}" for one in found if one] + [f"{100 * share.mean():.1f} %" for share in shares]
+            lines.append(f"| {' | '.join([name, *numbers])} |")
+    head = "| | similarity AUROC | correspondence AUROC | matched: above 0.5 | mismatched: above 0.5 | above 0.9 |"
+    return ["## Training pairs, seed 0", "", head, "|---|---|---|---|---|---|", *lines, ""] if lines else []
 
 
 def _rsums(part: Part, name: str) -> np.ndarray:
