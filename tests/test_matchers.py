@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from crcl.matchers import MATCHERS, VSE, Bow, Encoded
 from crcl.matchers.base import as_module, l2
 from crcl.matchers.encoders import TwoLayers, WordEncoder, xavier_linear
-from crcl.matchers.recurrent import averaged_directions
+from crcl.matchers.recurrent import averaged_directions, plain
 
 Numbers = Callable[[str], dict[str, np.ndarray]]
 SIZES = {"features": 6, "vocabulary": 12, "embedding": 8, "word": 5}
@@ -243,10 +244,57 @@ def test_l2_adds_to_the_norm_so_that_nothing_stays_nothing() -> None:
     assert l2(torch.tensor([1e-8]))[0].item() == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("name", sorted(set(MATCHERS) - {"clip", "dual"}))  # which have their own tests
-def test_every_matcher_that_reads_words_is_a_module(name: str) -> None:
+each_that_reads_words = pytest.mark.parametrize(
+    "name", sorted(set(MATCHERS) - {"clip", "dual"})
+)  # have their own tests
+
+
+def reader(name: str, **sizes: int) -> nn.Module:
+    """A matcher that reads words, of seven regions."""
     own = {"regions": 7} if name in ("saf", "sgr") else {}
-    assert as_module(MATCHERS[name](**SIZES, **own)).training  # type: ignore[arg-type]
+    return MATCHERS[name](**SIZES | own | sizes)
+
+
+@each_that_reads_words
+def test_every_matcher_that_reads_words_is_a_module(name: str) -> None:
+    assert as_module(reader(name)).training
+
+
+@each_that_reads_words
+@pytest.mark.parametrize("meta", [0, 4])
+def test_half_precision_ends_before_similarities_which_a_temperature_magnifies(name: str, meta: int) -> None:
+    if name == "scan" and meta:
+        pytest.skip("SCAN has no last layer for a meta-network")
+    matcher = as_module(reader(name, **({"meta": meta} if meta else {}))).eval()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        images = matcher.encode_images(*regions_and_mask([7, 7, 7]))
+        texts = matcher.encode_texts(*tokens_and_lengths([4, 9, 2]))
+        found = matcher.similarity(images, texts)
+    assert found.dtype == torch.float32
+    assert not torch.equal(found, found.bfloat16().float())
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["quick", "plain"])
+@each_that_reads_words
+def test_two_threads_give_the_same_gradients_every_time(name: str, twice: bool) -> None:
+    matcher = as_module(reader(name, embedding=256)).train()
+    images, texts = regions_and_mask([7] * 64), tokens_and_lengths([9, 7, 8, 9] * 16)
+
+    def gradients() -> list[Tensor]:
+        matcher.zero_grad()
+        torch.manual_seed(0)  # of dropout
+        with plain() if twice else nullcontext():
+            sims = matcher.similarity(matcher.encode_images(*images), matcher.encode_texts(*texts))
+        sims.square().sum().backward()
+        return [parameter.grad for parameter in matcher.parameters() if parameter.grad is not None]
+
+    torch.set_num_threads(2)
+    try:
+        first = [gradient.clone() for gradient in gradients()]
+        again = [gradients() for _ in range(5)]
+    finally:
+        torch.set_num_threads(1)
+    assert all(torch.equal(one, other) for found in again for one, other in zip(first, found, strict=True))
 
 
 def test_a_matcher_that_is_no_module_is_refused() -> None:

@@ -17,6 +17,7 @@ from crcl.data.vocab import Vocabulary
 from crcl.errors import TrainingError
 from crcl.ledger import Ledger, cut
 from crcl.matchers import Bow
+from crcl.methods import base
 from crcl.methods import crcl as crcl_method
 from crcl.methods.base import Clock, Learner, Precision, StepLog
 from crcl.methods.crcl import CRCL
@@ -279,6 +280,28 @@ def test_half_precision_trains_with_losses_in_single_precision(small: Pieces, mo
     logs = small.train(small.crcl(precision="bfloat16"), 0, 2)
     assert set(seen) == {torch.float32}
     assert all(np.isfinite(log.loss) for log in logs)
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((7, 5), torch.float16), ((8, 0), torch.bfloat16)])
+def test_a_gpu_that_can_only_imitate_bfloat16_gets_float16(
+    capability: tuple[int, int], expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: asked.append(device) or capability)
+    device = torch.device("cuda:1")
+    assert base._autocast_dtype(device, "auto") == expected
+    assert asked == [device]  # the one that trains, not the first
+    assert base._autocast_dtype(torch.device("cpu"), "auto") == torch.float32
+
+
+def test_float16_goes_on_from_a_state_of_another_precision(small: Pieces) -> None:
+    exact = small.learner()
+    exact.descent.step(exact.similarities(batch_of(small)).square().mean(1), batch_of(small), 0.1)
+    half = small.learner(precision="float16")
+    half.load_state_dict(exact.state_dict())
+    assert torch.equal(weights(half.module), weights(exact.module))
+    assert half.descent.scaler.is_enabled()
+    assert half.descent.scaler.get_scale() > 1
 
 
 def test_a_learner_goes_on_from_its_state_and_begins_anew_when_renewed(small: Pieces) -> None:

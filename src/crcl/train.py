@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from crcl.checkpoint import Run
 from crcl.data.batches import Batches
@@ -189,14 +190,28 @@ def _save(method: Method, progress: _Progress, run: Run | None) -> None:
     if run is None:
         return
     progress.metrics_length = run.length("metrics.jsonl")
-    cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else []
-    run.save_state(
-        {
-            "method": method.state_dict(),
-            "progress": progress.state(),
-            "random": {"cpu": torch.get_rng_state(), "cuda": cuda},
-        }
-    )
+    run.save_state({"method": method.state_dict(), "progress": progress.state(), "random": _random_state(method)})
+
+
+def _random_state(method: Method) -> dict[str, Tensor]:
+    """Of the generators that a training draws from: the CPU's, and that of the device it is on."""
+    device = next(as_module(method.matcher).parameters()).device
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def _set_random_state(method: Method, states: dict[str, Tensor]) -> None:
+    """A run that goes on on another kind of device has only the CPU's."""
+    device = next(as_module(method.matcher).parameters()).device
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    elif device.type == "mps" and "mps" in states:
+        torch.mps.set_rng_state(states["mps"])
 
 
 def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Progress:
@@ -212,9 +227,7 @@ def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Progress:
             raise ValueError(f"piece {progress.piece + 1} has no epoch {progress.epoch + 1}")
         method.begin_piece(progress.piece)
         method.load_state_dict(state["method"])
-        torch.set_rng_state(state["random"]["cpu"])
-        if state["random"]["cuda"] and torch.cuda.is_initialized():
-            torch.cuda.set_rng_state(state["random"]["cuda"][0])
+        _set_random_state(method, state["random"])
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
         raise InputError(
             f"{run.path}: training.pt does not fit the run ({error}); train again with --overwrite"

@@ -9,6 +9,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding
 
 from crcl.matchers.recurrent import averaged_directions, quick_on_cpu
 
@@ -39,7 +40,7 @@ class GPO(nn.Module):
         scores = self.linear(hidden).float().squeeze(2)
         positions = torch.arange(codes.shape[0], device=lengths.device)
         scores = scores.masked_fill(positions >= distinct[:, None], HIDDEN)
-        return (scores / _TEMPERATURE).softmax(1)[which]
+        return embedding(which, (scores / _TEMPERATURE).softmax(1))
 
 
 @lru_cache(maxsize=8)

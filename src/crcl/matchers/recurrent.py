@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 _PLAIN: ContextVar[bool] = ContextVar("plain", default=False)
@@ -44,7 +45,9 @@ def averaged_directions(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Ten
     """
     if quick_on_cpu(inputs):
         return _averaged_on_cpu(rnn, inputs, which, lengths)
-    packed = pack_padded_sequence(inputs[which].float(), lengths.cpu(), batch_first=True, enforce_sorted=False)
+    packed = pack_padded_sequence(
+        embedding(which, inputs).float(), lengths.cpu(), batch_first=True, enforce_sorted=False
+    )
     twice = torch.backends.cudnn.flags(enabled=False) if _PLAIN.get() else nullcontext()
     # with autocast cuDNN's would run in float16, whatever was asked for
     with torch.autocast(inputs.device.type, enabled=False), twice:
@@ -85,7 +88,9 @@ def _averaged_on_cpu(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Tensor
         for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     )
     of_inputs = torch.baddbmm(b_in[:, None], inputs.expand(2, -1, -1), w_in.mT)  # (2, V, 3D)
-    gates = torch.stack([of_inputs[0][tokens], of_inputs[1][tokens[packing.mirrored]]])  # (2, tokens, 3D)
+    gates = torch.stack(  # (2, tokens, 3D)
+        [embedding(tokens, of_inputs[0]), embedding(tokens[packing.mirrored], of_inputs[1])]
+    )
     hidden = _TwoGRUs.apply(gates, w_hidden, b_hidden, packing.sizes)  # (2, tokens, D)
     mean = (hidden[0] + hidden[1][packing.mirrored]) / 2
     flat = mean.new_zeros(len(which) * packing.longest, mean.shape[1])

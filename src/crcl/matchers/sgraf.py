@@ -223,7 +223,8 @@ class _Similarity(nn.Module):
             vector, moments = self.SAF_module(nodes, real)
         else:
             vector, moments = _reason(self.SGR_module, nodes, real), nodes.new_empty(2, len(mask))
-        return self.sim_eval_w(vector).squeeze(2), moments
+        with torch.autocast(vector.device.type, enabled=False):  # a temperature magnifies what is rounded here
+            return self.sim_eval_w(vector.float()).squeeze(2), moments
 
 
 def _attention(v: Tensor, gram: Tensor, t: Tensor) -> Tensor:

@@ -114,7 +114,8 @@ class Descent:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
+        if state["scaler"]:  # none in a run that goes on from another precision
+            self.scaler.load_state_dict(state["scaler"])
 
 
 class Learner:
@@ -171,12 +172,17 @@ def _autocast_dtype(device: torch.device, precision: Precision) -> torch.dtype:
     if precision == "auto":
         if device.type != "cuda":
             return torch.float32
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+        return torch.bfloat16 if _has_bfloat16(device) else torch.float16
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
 
 
+def _has_bfloat16(device: torch.device) -> bool:
+    """In hardware: torch itself also counts what it can only imitate, slowly."""
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
 def _describe_failure(losses: Tensor, batch: Batch) -> str:
-    bad = batch.pairs[~torch.isfinite(losses.detach())].tolist()
+    bad = batch.pairs.cpu()[~torch.isfinite(losses.detach()).cpu()].tolist()  # a batch need not be where its losses are
     guilty = "" if len(bad) == len(batch) else f" ({len(bad)} of them with such a loss: {bad[:10]})"
     return (
         f"the loss became NaN or infinite in the batch of pairs {batch.pairs.tolist()}{guilty}; "
