@@ -20,7 +20,7 @@ import torch
 from tiny import Answer, Stop, StopAfter, call, small_config, train_command, write_folder
 
 from crcl import recipe
-from crcl.checkpoint import FORMAT, Run, refuse_existing, write_bytes
+from crcl.checkpoint import FORMAT, Run, is_locked, locked, refuse_existing, write_bytes
 from crcl.data.batches import Standardize
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
@@ -253,13 +253,57 @@ def test_overwriting_refuses_what_is_no_run_folder(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").write_bytes(b"dear")
     (tmp_path / "letter").write_text("dear")
-    for name in ("photos", "letter"):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "clip"}')
+    for name in ("photos", "letter", "model"):
         with pytest.raises(InputError, match="not a run folder, so it is not overwritten"):
             create(tmp_path / name, overwrite=True)
     assert (tmp_path / "photos" / "a.jpg").read_bytes() == b"dear"
+    assert (tmp_path / "model" / "config.json").exists()
     (tmp_path / "empty").mkdir()
     create(tmp_path / "empty", overwrite=True)
     refuse_existing(tmp_path / "new", overwrite=False)
+
+
+def test_a_run_whose_config_is_damaged_can_be_overwritten(tmp_path: Path) -> None:
+    create(tmp_path / "run")
+    (tmp_path / "run" / "config.json").write_text("{")
+    create(tmp_path / "run", overwrite=True)
+    assert Run.open(tmp_path / "run").sizes == SIZES
+
+
+def test_overwriting_never_deletes_what_the_training_reads(tmp_path: Path) -> None:
+    create(tmp_path / "run")
+    table = tmp_path / "run" / "pairs.csv"
+    table.write_text("dear")
+    config = {"data": {"path": str(table)}}
+    with pytest.raises(InputError, match=r"holds .*pairs.csv, which is read, so it is not overwritten"):
+        Run.create(tmp_path / "run", config=config, sizes=SIZES, vocabulary=WORDS, overwrite=True)
+    assert table.read_text() == "dear"
+
+
+def test_links_in_a_strangers_run_folder_are_not_written_through(tmp_path: Path) -> None:
+    dear = tmp_path / "dear"
+    dear.write_text("dear")
+    run = create(tmp_path / "run")
+    (run.path / ".audit.csv.tmp").symlink_to(dear)
+    write_bytes(run.path / "audit.csv", b"pairs")
+    assert (run.path / "audit.csv").read_bytes() == b"pairs"
+    (run.path / "metrics.jsonl").symlink_to(dear)
+    with pytest.raises(InputError, match=r"metrics.jsonl: a link, which a training would write through"), run.locked():
+        pass
+    (run.path / "metrics.jsonl").unlink()
+    (run.path / ".lock").symlink_to(dear)
+    with pytest.raises(InputError, match="cannot be written"), locked(run.path):
+        pass
+    assert not is_locked(run.path)
+    assert dear.read_text() == "dear"
+
+
+def test_a_folder_whose_lock_is_no_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(InputError, match=r"cannot be written \(.*Is a directory"), locked(tmp_path):
+        pass
 
 
 def test_a_folder_that_cannot_be_made_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@
 `training.pt` is the one file that counts on resuming: what was written after it is written again.
 """
 
+import errno
 import fcntl
 import io
 import json
@@ -29,7 +30,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import safetensors.torch
@@ -38,7 +39,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from crcl.data.batches import Standardize
-from crcl.data.files import replacing
+from crcl.data.files import NPY_ERRORS, replacing
 from crcl.data.subwords import Subwords, Words
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
@@ -110,6 +111,7 @@ class Run:
         """
         path = Path(path).absolute()
         refuse_existing(path, overwrite=overwrite)
+        _refuse_inputs_within(path, config)
         fresh, old = (path.with_name(f".{path.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
         try:
             fresh.mkdir(parents=True)
@@ -188,7 +190,13 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep a second training out of this folder."""
+        """Keep a second training out of this folder.
+
+        One that comes from others may hold links, which would have their targets written to: it is refused.
+        """
+        for file in self.path.iterdir():
+            if file.is_symlink():
+                raise InputError(f"{file}: a link, which a training would write through; put the file itself there")
         with locked(self.path):
             for left in self.path.glob(".*.tmp"):
                 left.unlink()
@@ -392,14 +400,37 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InputError(f"{path}: exists already; go on with it by --resume, or replace it by --overwrite")
-    if not (path / "config.json").is_file():
+    if not _is_run(path):
         raise InputError(f"{path}: not a run folder, so it is not overwritten; give another name")
+
+
+def _refuse_inputs_within(path: Path, config: dict[str, Any]) -> None:
+    """Files that a training reads are not lost with the run that it replaces."""
+    for section in config.values():
+        for value in section.values() if isinstance(section, dict) else ():
+            if isinstance(value, str) and value and path.resolve() in Path(value).resolve().parents:
+                raise InputError(f"{path}: holds {value}, which is read, so it is not overwritten; give another name")
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder is a run, be it damaged; other folders have a config.json too."""
+    if not (path / "config.json").is_file():
+        return False
+    try:
+        content = _read_json(path / "config.json")
+    except InputError:
+        return any((path / name).is_file() for name in ("vocab.json", "metrics.jsonl", "training.pt", "ledger.npz"))
+    return isinstance(content, dict) and "format" in content and "sizes" in content
 
 
 @contextmanager
 def locked(path: Path, *, busy: str = "another process is training this run", wait: bool = False) -> Iterator[None]:
     """Hold a folder; unlike flock this lock is not inherited by workers, who outlive a killed training."""
-    with (path / ".lock").open("w") as file:
+    try:
+        file = _lock_file(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.filename}: {error.strerror})") from error
+    with file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
@@ -408,14 +439,19 @@ def locked(path: Path, *, busy: str = "another process is training this run", wa
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process holds a folder."""
-    if not path.is_dir():
-        return False
+    """Whether another process holds a folder; one that may not be written is not asked."""
     try:
-        with locked(path):
+        with _lock_file(path) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return False
-    except InputError:
-        return True
+    except OSError as error:
+        return error.errno in (errno.EACCES, errno.EAGAIN) and os.access(path / ".lock", os.W_OK)
+
+
+def _lock_file(path: Path) -> BinaryIO:
+    """Neither emptied nor, where a folder comes from others, followed to where it points."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path / ".lock", flags, 0o666), "r+b")
 
 
 RESUME = "what was saved before is still there: make room and go on with --resume"
@@ -463,7 +499,7 @@ def _could_not_save(path: Path, error: OSError, advice: str = RESUME) -> Trainin
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
 
 
@@ -493,5 +529,5 @@ def _read_npz(path: Path, *names: str) -> dict[str, np.ndarray]:
 def _read_npy(path: Path) -> np.ndarray:
     try:
         return np.asarray(np.load(path, allow_pickle=False))
-    except (ValueError, OSError, EOFError) as error:
+    except NPY_ERRORS as error:
         raise InputError(f"{path}: damaged ({type(error).__name__}); train again with --overwrite") from error

@@ -65,6 +65,7 @@ def save(figure: Figure, path: str | Path) -> None:
         # captions come in all scripts; a letter that the font lacks is drawn as a box
         warnings.filterwarnings("ignore", message="Glyph")
         try:
+            partial.unlink(missing_ok=True)  # what stands there may be a link to another's file
             figure.savefig(partial, format=kind, dpi=DPI, metadata={unsaid: None}, facecolor="white")
             partial.replace(path)
         except OSError as error:

@@ -3,6 +3,7 @@ files whole.
 """
 
 import os
+import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,6 +14,8 @@ import numpy as np
 from crcl.errors import InputError, did_you_mean
 
 SHOWN = 10
+NPY_ERRORS = (ValueError, EOFError, OSError, OverflowError, MemoryError, RecursionError, tokenize.TokenError)
+"""What numpy raises where a file is no array; its header is read as Python's literals."""
 
 
 def refuse(problems: Sequence[str]) -> None:
@@ -41,6 +44,7 @@ def require(path: Path, *, purpose: str = "") -> Path:
 def replacing(path: Path) -> Iterator[Path]:
     """A name to write to, which becomes `path` when all is on the disk: the old file or the new one, never half."""
     temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # what stands there may be a link to another's file
     try:
         yield temporary
         with temporary.open("rb+") as file:
@@ -115,7 +119,7 @@ def open_array(path: Path, *, purpose: str) -> np.ndarray:
         return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except InputError:
         raise
-    except (ValueError, EOFError, OSError) as error:
+    except NPY_ERRORS as error:
         raise InputError(f"{path}: not a whole .npy file ({error}); expected {purpose}") from error
 
 
