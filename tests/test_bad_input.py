@@ -99,6 +99,25 @@ def test_outputs_that_cannot_be_written_are_refused(refused: Refused, data: Path
     assert "written as .csv or .parquet" in refused("audit", run, "-o", tmp_path / "suspects.xlsx")
     inside = train_command(data, tmp_path / "file" / "run")
     assert "cannot be written" in refused(*inside)
+    assert "/proc/none.npy: cannot be written" in refused("evaluate", run, "--save-sims", "/proc/none.npy")
+
+
+def test_an_audit_that_cannot_be_written_is_refused_before_anything_is_trained(
+    refused: Refused, tmp_path: Path
+) -> None:
+    table = write_table(tmp_path, "image,caption\na.jpg,a dog\nb.jpg,a cat\n")
+    asked = ["audit", table, "--folder", tmp_path / "audit"]
+    for words in (["-o", "/proc/none/a.csv"], ["--report", "/proc/none"]):
+        assert f"{words[1]}: cannot be written (/proc" in refused(*asked, *words)
+    assert not (tmp_path / "audit").exists()
+
+
+def test_a_name_that_no_file_can_have_is_refused(refused: Refused, run: Path) -> None:
+    long = f"{'a' * 300}.csv"
+    for words in (["info", long], ["audit", long], ["audit", run, "-o", long]):
+        message = refused(*words)
+        assert long in message
+        assert "File name too long" in message
 
 
 def test_a_run_is_not_gone_on_with_nor_judged_on_other_features(
@@ -213,6 +232,22 @@ def test_features_that_are_objects_are_refused_and_never_unpickled(data: Path, t
     message = train(data)
     assert f"{data / 'train_ims.npy'}: holds Python objects, which are not loaded" in message
     assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '<f4', (",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (" + b"-" * 8000 + b"1,), }",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 36, 72), }",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (1180591620717411303424,), }",
+    ],
+    ids=["cut", "deep", "negative", "vast"],
+)
+def test_features_whose_header_is_nonsense_are_refused(data: Path, train: Refused, header: bytes) -> None:
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 400
+    (data / "train_ims.npy").write_bytes(content)
+    assert f"{data / 'train_ims.npy'}: not a whole .npy file" in train(data)
 
 
 def test_half_a_features_file_is_refused(data: Path, train: Refused) -> None:

@@ -59,6 +59,9 @@ def ask(
     return lambda name: call(capsys, monkeypatch, *words[name])
 
 
+DEV = {"rsum": 6.0, "i2t": {"r1": 1.0}, "t2i": {"r1": 1.0}}
+
+
 def create(path: Path, **options: Any) -> Run:
     return Run.create(path, config={"a": 1}, sizes=SIZES, vocabulary=WORDS, **options)
 
@@ -344,7 +347,7 @@ def test_a_full_disk_at_the_start_leaves_no_folder_and_the_one_to_overwrite_as_i
 
 def test_a_full_disk_while_appending_is_told_and_the_half_line_is_taken_back(tmp_path: Path) -> None:
     run = create(tmp_path / "run")
-    first, second = ({"piece": 0, "epoch": epoch, "loss": 1.5, "dev": {}} for epoch in (0, 1))
+    first, second = ({"piece": 0, "epoch": epoch, "loss": 1.5, "dev": DEV} for epoch in (0, 1))
     run.append("metrics.jsonl", first)
     length = run.length("metrics.jsonl")
     with room(length + 5), pytest.raises(TrainingError, match=r"could not save .*metrics\.jsonl"):
@@ -355,7 +358,22 @@ def test_a_full_disk_while_appending_is_told_and_the_half_line_is_taken_back(tmp
     assert run.metrics() == [first, second]
 
 
-@pytest.mark.parametrize("line", ["{}", "[]", "3", "{" * 5000, "not json"])
+@pytest.mark.parametrize(("weight", "told"), [(torch.ones(2).half(), "float16"), (torch.tensor([torch.nan]), "finite")])
+def test_weights_that_no_training_writes_are_refused(tmp_path: Path, weight: torch.Tensor, told: str) -> None:
+    run = create(tmp_path / "run")
+    run.save_matcher({"layer.weight": weight})
+    with pytest.raises(InputError, match=rf"matcher\.safetensors: damaged \(layer\.weight is .*{told}"):
+        run.load_matcher()
+
+
+DAMAGED = [{**DEV, "rsum": "abc"}, {**DEV, "i2t": 3}, {}, 3]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{}", "[]", "3", "{" * 5000, "not json"]
+    + [json.dumps({"piece": 0, "epoch": 0, "loss": 1.5, "dev": dev}) for dev in DAMAGED],
+)
 def test_a_line_of_metrics_that_is_no_record_is_refused(tmp_path: Path, line: str) -> None:
     run = create(tmp_path / "run")
     (run.path / "metrics.jsonl").write_text(line + "\n")

@@ -16,7 +16,7 @@ import pytest
 from tiny import Answer, call, small_config, write_folder
 
 from crcl import recipe
-from crcl.clean import Cleaned, clean
+from crcl.clean import Cleaned, _with_key, clean
 from crcl.data.formats import read
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
@@ -155,6 +155,11 @@ def test_lines_of_a_jsonl_file_are_kept_byte_by_byte(tmp_path: Path) -> None:
     assert marked[0] == lines[0].rstrip()[:-1] + b', "correspondence": 0.9}\r'
     assert marked[3].endswith(b'"dev", "correspondence": null}')
     assert marked[4].endswith(b'\\u00e9 }", "correspondence": 0.1}')
+
+
+@pytest.mark.parametrize("line", ["{}\n", "{ }", '{"a": {}}\n'])
+def test_an_object_with_one_more_key_is_an_object(line: str) -> None:
+    assert json.loads(_with_key(line, None)) == json.loads(line) | {"correspondence": None}
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])

@@ -154,6 +154,14 @@ def test_train_uses_the_vocabulary_and_the_noise_file_given(crcl: Crcl, data: Pa
     np.testing.assert_array_equal(run.noise(), noise.mismatch(read(data).image_index, 0.3, 4))
 
 
+def test_what_to_do_next_can_be_pasted_whatever_the_names_are(crcl: Crcl, data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "my :car: run"
+    answer = crcl(*train_command(data, run))
+    _, heading, *commands = answer.out.splitlines()
+    assert heading == "next:"
+    assert [shlex.split(line) for line in commands] == [["crcl", "evaluate", str(run)], ["crcl", "audit", str(run)]]
+
+
 def test_train_does_not_touch_an_existing_run_and_overwrites_it_if_asked(
     crcl: Crcl, data: Path, tmp_path: Path
 ) -> None:

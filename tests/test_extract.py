@@ -18,7 +18,8 @@ from tiny import SMALL, call
 
 from crcl.checkpoint import locked
 from crcl.data.formats import read
-from crcl.data.images import wanted_images
+from crcl.data.images import skipped_text, wanted_images
+from crcl.data.tables import read_skipped
 from crcl.errors import InputError, TrainingError
 from crcl.extract import Extracted, extract
 from crcl.features import PixelGrid, grid_features
@@ -128,6 +129,41 @@ def test_other_settings_are_kept_apart_and_never_replaced_unasked(tmp_path: Path
     np.save(tmp_path / "own/features.npy", np.zeros(3))
     with pytest.raises(InputError, match="not made by"):
         run(images, tmp_path / "own")
+
+
+@pytest.mark.parametrize("name", ["ids.txt", "skipped.csv", "about.json"])
+def test_a_file_of_ones_own_is_not_replaced(tmp_path: Path, name: str) -> None:
+    images = draw_folder(tmp_path / "images", 2)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / name).write_text("{}")
+    with pytest.raises(InputError, match=rf"{name}: not made by `crcl features`, which would replace it"):
+        run(images, tmp_path / "own")
+    assert (tmp_path / "own" / name).read_text() == "{}"
+    run(images, tmp_path / "own", overwrite=True)
+
+
+def test_where_no_image_could_be_used_the_same_command_can_be_given_again(tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    (images / "a.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match="none of the 1 images can be used"):
+        run(images, tmp_path / "out")
+    (images / "b.png").write_bytes(draw(0))
+    run(images, tmp_path / "out")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04"])
+def test_half_a_part_of_the_cache_is_computed_again(tmp_path: Path, content: bytes) -> None:
+    images = draw_folder(tmp_path / "images", 2)
+    run(images, tmp_path / "out")
+    (part,) = (tmp_path / "out/cache").glob("*/*.npz")
+    part.write_bytes(content)
+    assert run(images, tmp_path / "out").computed == 2
+
+
+def test_a_skipped_image_may_have_a_name_of_any_length(tmp_path: Path) -> None:
+    (tmp_path / "skipped.csv").write_text(skipped_text([("a" * 140_000, "no such file"), ("b.png", "broken")]))
+    assert read_skipped(tmp_path / "skipped.csv") == {"a" * 140_000, "b.png"}
 
 
 def test_a_damaged_part_of_the_cache_is_computed_again(tmp_path: Path) -> None:

@@ -136,6 +136,16 @@ def test_a_table_without_the_columns_is_refused_with_those_it_has(tmp_path: Path
 def test_another_sign_between_the_columns_is_named(tmp_path: Path, name: str, mark: str, told: str) -> None:
     (tmp_path / name).write_text("image,caption\na.jpg,a dog\n".replace(",", mark))
     assert f"the columns seem to be separated by {told}." in refusal(tmp_path / name)
+    other = "," if name == "pairs.csv" else "\t"
+    (tmp_path / name).write_text(
+        f"image{mark}caption\na.jpg{mark}a dog{other} a cat\n"
+    )  # rows seem to have two columns
+    assert f"the columns seem to be separated by {told}." in refusal(tmp_path / name)
+
+
+def test_a_file_of_blank_lines_has_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text("\n\n")
+    assert "pairs.jsonl: no rows" in refusal(tmp_path / "pairs.jsonl")
 
 
 @SUFFIXES
@@ -225,6 +235,8 @@ def test_a_quotation_mark_that_is_never_closed_does_not_swallow_the_rest_of_a_ta
     lines = ["image,caption", "001,a dog", '002,"a cat', "003,a ball", "001,a car"]
     path = tmp_path / f"pairs{suffix}"
     path.write_text("\n".join(lines).replace(",", comma) + "\n")
+    assert f"{path}:3: a quotation mark that begins here is never closed" in refusal(path)
+    path.write_text("\n".join([*lines, *["001,a dog"] * 20_000]).replace(",", comma) + "\n")  # beyond csv's own limit
     assert f"{path}:3: a quotation mark that begins here is never closed" in refusal(path)
     lines[2:4] = ['002,"a cat', 'on two lines"', "003,a ball of 5 "]
     lines[-1] = '003,"a last one,\nalso on ""two"" lines"'

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from crcl.data.files import replacing
+from crcl.data.files import replacing, require_writable
 from crcl.data.pairs import Pairs
 from crcl.decoys import Estimate
 from crcl.errors import InputError
@@ -161,6 +161,7 @@ def write(audit: Audit, path: str | Path) -> None:
 def check_output(path: Path) -> None:
     """Refuse, before long work, a file that could not be written, or one that is no earlier audit."""
     _check_ending(path)
+    require_writable(path)
     if path.exists() and _columns_of(path)[: len(_FIRST)] != _FIRST:
         raise InputError(f"{path}: exists already and is no audit, so it is not replaced; name another file")
 

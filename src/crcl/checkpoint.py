@@ -371,7 +371,7 @@ class Run:
             records = [json.loads(line) for line in lines]
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
-        if not all(isinstance(record, dict) and record.keys() >= RECORD for record in records):
+        if not all(map(_is_record, records)):
             raise InputError(f"{path}: damaged (a line is not an epoch's record); train again with --overwrite")
         return records
 
@@ -383,6 +383,18 @@ class Run:
                 f"`crcl train DATA -o {self.path} --resume`, or train again with --overwrite"
             )
         return path
+
+
+def _is_record(record: Any) -> bool:
+    """Whether this is what is written of an epoch: where it was, the loss, and scores on dev."""
+    if not isinstance(record, dict) or not record.keys() >= RECORD:
+        return False
+    dev = record["dev"]
+    parts = [dev, dev.get("i2t"), dev.get("t2i")] if isinstance(dev, dict) else [None]
+    if not all(isinstance(part, dict) for part in parts):
+        return False
+    numbers = [*(record[name] for name in ("piece", "epoch", "loss")), dev.get("rsum")]
+    return all(isinstance(number, int | float) for number in numbers)
 
 
 def valid_sizes(sizes: Any) -> bool:
@@ -505,9 +517,14 @@ def _read_json(path: Path) -> Any:
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     try:
-        return safetensors.torch.load_file(path)
+        weights = safetensors.torch.load_file(path)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: damaged ({error}); train again with --overwrite") from error
+    for name, weight in weights.items():
+        if weight.is_floating_point() and (weight.dtype != torch.float32 or not weight.isfinite().all()):
+            what = f"in {weight.dtype}" if weight.dtype != torch.float32 else "not finite"
+            raise InputError(f"{path}: damaged ({name} is {what}); train again with --overwrite")
+    return weights
 
 
 def _write_beliefs(path: Path, beliefs: np.ndarray, pairs: int) -> None:

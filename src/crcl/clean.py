@@ -7,9 +7,7 @@ Parquet    the same schema, row group by row group; a belief is one more column
 
 import csv
 import json
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,7 +18,7 @@ import pyarrow.parquet
 
 from crcl.audit import THRESHOLD
 from crcl.data import tables
-from crcl.data.files import replacing
+from crcl.data.files import replacing, values_of_any_length
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 
@@ -168,22 +166,13 @@ def _records(path: Path, source: TextIO, delimiter: str) -> Iterator[tuple[str, 
             lines.append(line)
             yield line
 
-    with _values_of_any_length():
+    with values_of_any_length():
         try:
             for values in csv.reader(read(), delimiter=delimiter):
                 yield "".join(lines), values
                 lines.clear()
         except csv.Error as error:
             raise _unclear(path, str(error)) from error
-
-
-@contextmanager
-def _values_of_any_length() -> Iterator[None]:
-    before = csv.field_size_limit(sys.maxsize)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
 
 
 def _columns(verdict: _Verdict, header: list[str]) -> tuple[int, int]:
@@ -225,7 +214,9 @@ def _write_jsonl(verdict: _Verdict, output: Path) -> int:
 def _with_key(line: str, belief: np.float32 | None) -> str:
     """An object's line with one more key at its end."""
     inside, _, rest = line.rpartition("}")
-    return f'{inside.rstrip()}, "{COLUMN}": {"null" if belief is None else str(belief)}}}{rest}'
+    inside = inside.rstrip()
+    comma = "" if inside.endswith("{") else ", "  # no key before it
+    return f'{inside}{comma}"{COLUMN}": {"null" if belief is None else str(belief)}}}{rest}'
 
 
 def _write_parquet(verdict: _Verdict, output: Path) -> int:

@@ -117,16 +117,31 @@ def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
     """Stop before features of another kind are lost."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: a file, expected a folder to write to")
-    if overwrite or not (folder / "features.npy").exists():
+    if overwrite:
         return
     try:
         known = json.loads((folder / "about.json").read_text("utf-8"))["key"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         known = None
+    if not (folder / "features.npy").exists():
+        for name in () if known else ("about.json", "ids.txt", "skipped.csv"):
+            if (folder / name).exists() and not _only_skipped(folder / name):
+                raise InputError(
+                    f"{folder / name}: not made by `crcl features`, which would replace it; give another folder, "
+                    "or --overwrite"
+                )
+        return
     if known != key:
         made = "made in another way" if known else "not made by `crcl features`"
         same = "give the same --model as then, " if known else "give "
         raise InputError(f"{folder}: has features that were {made}; {same}another folder, or --overwrite")
+
+
+def _only_skipped(path: Path) -> bool:
+    """Whether this is what is left where none of the images could be used."""
+    with suppress(OSError, UnicodeDecodeError), path.open(encoding="utf-8") as stream:
+        return stream.readline(100) == skipped_text([])
+    return False
 
 
 def _refuse_changes(folder: Path, store: "Cache", usable: dict[str, bytes]) -> None:
@@ -221,7 +236,7 @@ class Cache:
             try:
                 with np.load(path, allow_pickle=False) as arrays:
                     self._remember(path, [row.tobytes() for row in arrays["hashes"]], arrays["finite"])
-            except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
                 continue  # damaged, and computed again
 
     def __contains__(self, digest: bytes) -> bool:
@@ -251,7 +266,7 @@ class Cache:
                 if features.dtype != np.float16 or features.shape[1:] != self.shape:
                     raise ValueError("features of another shape")
                 found = [(number, features[row]) for number, row in places]
-            except (OSError, ValueError, KeyError, IndexError, zipfile.BadZipFile) as error:
+            except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
                 with suppress(OSError):
                     path.unlink()
                 raise TrainingError(

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from crcl import __version__, plots
 from crcl.audit import LOW_BELIEF, Audit
 from crcl.checkpoint import locked, write_bytes
-from crcl.data.files import read_bytes
+from crcl.data.files import read_bytes, require_writable
 from crcl.decoys import Estimate
 from crcl.errors import InputError
 from crcl.gallery import Gallery, blank_card, plain_caption
@@ -107,7 +107,8 @@ def write_report(
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Stop, before long work, if something else than a report would be lost."""
+    """Stop, before long work, if something else than a report would be lost, or none could be written."""
+    require_writable(folder)
     if not folder.exists():
         return
     if not folder.is_dir():

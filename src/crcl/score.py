@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from crcl import metrics
 from crcl.data.batches import Standardize
-from crcl.data.files import open_array, replacing
+from crcl.data.files import open_array, replacing, require_writable
 from crcl.data.pairs import Pairs
 from crcl.data.subwords import Words
 from crcl.data.texts import Texts, TextVectors
@@ -301,6 +301,7 @@ def check_similarity_file(path: Path, *, overwrite: bool) -> None:
         raise InputError(f"{path}: similarities are written as .npy")
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
+    require_writable(path)
     if not path.exists():
         return
     if not overwrite:

@@ -130,6 +130,11 @@ def main() -> None:
         words = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
         _say_how_to_go_on([*words, "--resume"] if words[:1] == ["train"] else words)  # others go on by themselves
         sys.exit(130)
+    except OSError as error:  # a place that may not be read or written, or a name that is none
+        if error.filename is None:
+            raise
+        err.print(f"crcl: {error.filename}: {error.strerror}", soft_wrap=True)
+        sys.exit(2)
     except SystemExit as stop:
         if stop.code == 130:  # typer's answer to Ctrl-C
             _say_how_to_go_on(sys.argv[1:])

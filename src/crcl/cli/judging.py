@@ -31,7 +31,7 @@ from crcl.cli.options import (
     refuse_input,
 )
 from crcl.cli.preparing import extractor, note_skipped
-from crcl.cli.screen import note, out
+from crcl.cli.screen import note, out, tell_next
 from crcl.data import tables
 from crcl.data.files import SHOWN
 from crcl.data.images import wanted_images
@@ -132,6 +132,8 @@ def audit(
         report, output, run = report or folder / "report", output or folder / "audit.csv", folder / "run"
     elif given := [f"--{name}" for name, value in of_data.items() if value is not None]:
         raise InputError(f"{source}: a run, which is trained already; {', '.join(given)} would change nothing")
+    else:
+        Run.open(source)  # what is none is refused for that, not for what would be written there
     output = output or run / "audit.csv"
     auditing.check_choice(threshold=threshold, precision=precision)
     auditing.check_output(output)
@@ -180,8 +182,10 @@ def audit(
             out.print(f"report: {page}", soft_wrap=True)
         if tables.is_table(source) and (threshold is not None or not silent):
             chosen = {"threshold": threshold, "precision": precision}
-            words = "".join(f" --{name} {value:g}" for name, value in chosen.items() if value is not None)
-            out.print(f"next:\n  crcl clean {run} -o CLEANED{source.suffix}{words}", soft_wrap=True)
+            words = [
+                word for name, value in chosen.items() if value is not None for word in (f"--{name}", f"{value:g}")
+            ]
+            tell_next(["clean", str(run), "-o", f"CLEANED{source.suffix}", *words])
 
 
 @contextmanager

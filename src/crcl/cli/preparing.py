@@ -21,7 +21,7 @@ from crcl.cli.options import (
     refuse_input,
     text,
 )
-from crcl.cli.screen import note, out
+from crcl.cli.screen import note, out, tell_next
 from crcl.data import noise as mismatching
 from crcl.data import tables
 from crcl.data.formats import read
@@ -116,10 +116,10 @@ def features(
     out.print(f"{found.images:,} images, {shape} each ({found.computed:,} computed now), in {folder}", soft_wrap=True)
     note_skipped(found, folder)
     if tables.is_table(sources[0]):
-        paths = f"--features {folder / 'features.npy'} --ids {folder / 'ids.txt'}"
+        words = ["--features", str(folder / "features.npy"), "--ids", str(folder / "ids.txt")]
         if pixels:
-            paths += f" --preset clip --set matcher.model={model}"
-        out.print(f"next:\n  crcl train {sources[0]} -o RUN {paths}", soft_wrap=True)
+            words += ["--preset", "clip", "--set", f"matcher.model={model}"]
+        tell_next(["train", str(sources[0]), "-o", "RUN", *words])
 
 
 def extractor(

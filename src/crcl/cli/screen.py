@@ -1,5 +1,6 @@
 """Where commands print: results on stdout, all else on stderr. Loads without the rest of the package."""
 
+import shlex
 from typing import Any
 
 from rich.console import Console
@@ -18,8 +19,13 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
-out = Screen(highlight=False, markup=False)
-err = Screen(stderr=True, highlight=False, markup=False)
+out = Screen(highlight=False, markup=False, emoji=False)
+err = Screen(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def tell_next(*commands: list[str]) -> None:
+    """What one may want to call next, as a shell takes it."""
+    out.print("\n".join(["next:", *(f"  {shlex.join(['crcl', *words])}" for words in commands)]), soft_wrap=True)
 
 
 def say(line: str) -> None:

@@ -11,8 +11,9 @@ from crcl import export as exporting
 from crcl.checkpoint import Run
 from crcl.cli.console import terminal
 from crcl.cli.options import CaptionColumn, Data, Features, Ids, ImageColumn, Settings, TextFeatures, columns_of, text
-from crcl.cli.screen import note, out
+from crcl.cli.screen import note, out, tell_next
 from crcl.data.formats import splits
+from crcl.data.tables import Columns
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.progress import TensorBoard
@@ -93,8 +94,7 @@ def train(
     if tensorboard:
         listeners.append(TensorBoard(run / "tensorboard"))
     recipe.train(chosen, run, resume=resume, overwrite=overwrite, listeners=listeners, say=note)
-    split = "" if "test" in splits(data, inputs.columns(chosen)) else " --split dev"
-    out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
+    _tell_where(run, data, inputs.columns(chosen))
 
 
 def _say_if_finished(path: Path, chosen: config.Config) -> None:
@@ -146,10 +146,15 @@ def import_(
             **places,
         )
     out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)
-    split = "" if "test" in splits(data, columns) else " --split dev"
-    out.print(f"the run is in {run}; next:\n  crcl evaluate {run}{split}\n  crcl audit {run}", soft_wrap=True)
-    if fitting := assembly.methods_of(made.networks):
-        out.print(f"  crcl train {data} -o NEW --start {run} --method {fitting[0]}", soft_wrap=True)
+    fitting = assembly.methods_of(made.networks)
+    go_on = [["train", str(data), "-o", "NEW", "--start", str(run), "--method", fitting[0]]] if fitting else []
+    _tell_where(run, data, columns, *go_on)
+
+
+def _tell_where(run: Path, data: Path, columns: Columns, *more: list[str]) -> None:
+    out.print(f"the run is in {run}", soft_wrap=True)
+    split = [] if "test" in splits(data, columns) else ["--split", "dev"]
+    tell_next(["evaluate", str(run), *split], ["audit", str(run)], *more)
 
 
 def export(

@@ -2,12 +2,15 @@
 files whole.
 """
 
+import csv
 import os
+import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import numpy as np
 
@@ -53,6 +56,26 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def require_writable(path: Path) -> None:
+    """Refuse, before long work, a file or folder that could not be made there, nor the folders above it."""
+    folder = next(above for above in path.absolute().parents if above.exists())
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({folder}: {error.strerror}); name another place") from error
+
+
+@contextmanager
+def values_of_any_length() -> Iterator[None]:
+    """Within, Python's csv reads cells beyond its limit of 128 KiB."""
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def read_bytes(path: Path) -> bytes:

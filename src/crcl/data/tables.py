@@ -27,6 +27,7 @@ from crcl.data.files import (
     refuse_duplicates,
     require,
     undecodable,
+    values_of_any_length,
 )
 from crcl.data.pairs import Pairs
 from crcl.data.shards import Shards
@@ -271,7 +272,8 @@ def read_skipped(path: Path) -> set[str]:
         return set()
     reader = csv.reader(io.StringIO(read_bytes(path).decode("utf-8", "replace"), newline=""))
     try:
-        return {row[0] for row in reader if row and row != list(SKIPPED)} - {""}
+        with values_of_any_length():
+            return {row[0] for row in reader if row and row != list(SKIPPED)} - {""}
     except csv.Error as error:
         raise InputError(f"{path}: {error}; expected the columns image and reason") from error
 
@@ -310,12 +312,6 @@ def refuse_unnamed_splits(path: Path, table: pa.Table) -> None:
 def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
     """Those of the columns that are read; refuses a table that lacks one."""
     missing = [column for column in columns if column not in there]
-    if missing and len(there) == 1 and (other := next((mark for mark in ";\t,|" if mark in there[0]), None)):
-        seen = "tabs" if other == "\t" else other
-        raise InputError(
-            f"{path}: one column, '{there[0]}'; the columns seem to be separated by {seen}. A .csv has commas between "
-            "them, a .tsv has tabs: save it so, or name it so"
-        )
     options = {columns.image: "--image-column", columns.caption: "--caption-column"}
     refuse(
         [
@@ -329,11 +325,25 @@ def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
 
 def _read_csv(path: Path, columns: Columns) -> pa.Table:
     parse = pyarrow.csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
+    _refuse_other_separator(path, parse.delimiter)
     table = _in_blocks(path, lambda size: _read_csv_in(path, columns, parse, size))
     last = table.slice(max(len(table) - 1, 0)).to_pylist()
     if any("\n" in (value or "") for row in last for value in row.values()):
         _refuse_open_quote(path, parse.delimiter)
     return table
+
+
+def _refuse_other_separator(path: Path, expected: str) -> None:
+    """By the header: with another separator each row has as many columns as it has commas."""
+    with path.open(encoding="utf-8-sig", errors="replace") as stream:
+        header = stream.readline(1 << 16).rstrip("\n")
+    other = next((mark for mark in ";\t,|" if mark in header), None)
+    if expected not in header and other:
+        seen = "tabs" if other == "\t" else other
+        raise InputError(
+            f"{path}: one column, '{header}'; the columns seem to be separated by {seen}. A .csv has commas between "
+            "them, a .tsv has tabs: save it so, or name it so"
+        )
 
 
 def _read_csv_in(path: Path, columns: Columns, parse: pyarrow.csv.ParseOptions, block_size: int) -> pa.Table:
@@ -362,8 +372,9 @@ def _refuse_open_quote(path: Path, delimiter: str) -> None:
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         reader, begin = csv.reader(stream, delimiter=delimiter, strict=True), 1
         try:
-            for _ in reader:
-                begin = reader.line_num + 1
+            with values_of_any_length():
+                for _ in reader:
+                    begin = reader.line_num + 1
         except csv.Error as error:
             if "unexpected end" in str(error):
                 raise InputError(
@@ -379,6 +390,8 @@ def _read_json(path: Path, columns: Columns) -> pa.Table:
             table = _read_json_as(path, columns, image=pa.int64())  # ids such as COCO's are numbers
         except pa.ArrowInvalid:
             raise error from None
+    if not len(table):
+        return table
     with path.open("rb") as stream:
         try:
             first = json.loads(next(line for line in stream if line.strip()))
