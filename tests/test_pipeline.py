@@ -259,6 +259,9 @@ def test_rows_without_an_image_or_a_caption_are_told_and_left_out_and_stay_in_th
     assert "skipped" not in answer.err
     judged = set(pyarrow.csv.read_csv("pairs-audit/audit.csv")["row"].to_pylist())
     assert not judged & {2, 3}
+    page = Path("pairs-audit/report/index.html").read_text("utf-8")
+    held_out = 120 - Run.open(Path("pairs-audit/run")).sizes["pairs"]
+    assert f"Not judged: {held_out} rows held out, 2 without an image or a caption, 0 images skipped." in page
     answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", "--threshold", "1")
     assert answer.code == 0, answer.err
     assert f"{122 - len(judged)} rows were not judged" in answer.out

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from crcl.data.files import open_array
 from crcl.data.formats import read
 from crcl.data.pairs import Pairs
 from crcl.data.subwords import Subwords, Words
-from crcl.data.tables import Columns, image_names, read_skipped
+from crcl.data.tables import Columns, read_skipped, whole_rows
 from crcl.data.texts import Texts, TextVectors
 from crcl.data.vocab import SPECIALS, Tokens, Vocabulary
 from crcl.errors import InputError
@@ -168,12 +168,23 @@ def audited_pairs(run: Run, config: Config) -> Pairs:
     return with_noise(clean, run.noise())
 
 
-def unjudged(config: Config, pairs: Pairs) -> tuple[int, int]:
-    """Of the table that pairs are from: rows that were held out, and images that could not be used."""
-    names = image_names(Path(config.data.path), columns(config))
+class Unjudged(NamedTuple):
+    """What of a table is not among the pairs of a training."""
+
+    held_out: int
+    """Rows of other splits."""
+    empty: int
+    """Rows without an image or a caption."""
+    skipped: int
+    """Images that could not be used."""
+
+
+def unjudged(config: Config, pairs: Pairs) -> Unjudged:
+    """Of the table that pairs are from."""
+    names, empty = whole_rows(Path(config.data.path), columns(config))
     listed = Path(config.data.ids or pairs.source).with_name("skipped.csv")
     skipped = read_skipped(listed) & set(names) - set(pairs.image_ids)
-    return sum(name not in skipped for name in names) - len(pairs), len(skipped)
+    return Unjudged(sum(name not in skipped for name in names) - len(pairs), empty, len(skipped))
 
 
 def require_vectors(config: Config, pairs: Pairs) -> None:

@@ -343,8 +343,9 @@ def _write_report(
     told: list[str] = []
     next_step, table = None, Path(stored.data.path)
     if tables.is_table(table):
-        held_out, skipped = inputs.unjudged(stored, found.pairs)
-        told = [f"Not judged: {held_out:,} rows held out, {skipped:,} images skipped."]
+        held_out, empty, skipped = inputs.unjudged(stored, found.pairs)
+        lacking = f"{empty:,} without an image or a caption, " if empty else ""
+        told = [f"Not judged: {held_out:,} rows held out, {lacking}{skipped:,} images skipped."]
         if len(found.suspects):
             command = ["crcl", "clean", str(run), "-o", f"CLEANED{table.suffix}", "--threshold", str(found.threshold)]
             next_step = (shlex.join(command), "writes the table again without the flagged pairs.")

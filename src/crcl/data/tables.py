@@ -153,6 +153,14 @@ def image_names(path: Path, columns: Columns = USUAL) -> list[str]:
     return names
 
 
+def whole_rows(path: Path, columns: Columns = USUAL) -> tuple[list[str], int]:
+    """The image of each row that has a caption too, and the number of rows that lack one or the other."""
+    table = _read_table(path, columns)
+    whole = _whole_rows(table)
+    names: list[str] = table["image"].take(whole).to_pylist()
+    return names, len(table) - len(whole)
+
+
 def splits(path: Path, columns: Columns = USUAL) -> list[str]:
     """The values of the column `split`, or train and dev where there is none."""
     return splits_of(_read_table(path, columns))
