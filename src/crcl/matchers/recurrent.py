@@ -3,7 +3,8 @@
 On a GPU this is cuDNN's. On CPU `nn.GRU` multiplies and accumulates weight gradients time step by time step, twice;
 here both directions run side by side, each weight gradient is one product over all time steps, and what depends on a
 word alone is computed once per distinct word, of which a batch has far fewer than tokens. Neither can be
-differentiated twice; what can is `nn.GRU` step by step, as it runs within `plain()`.
+differentiated twice; what can is `nn.GRU` step by step, as it runs within `plain()`. What several tokens share is taken
+by `embedding`: its gradients are added in order with any number of threads, which those of an index are not.
 """
 
 from collections.abc import Iterator
