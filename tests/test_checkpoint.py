@@ -20,10 +20,11 @@ import torch
 from tiny import Answer, Stop, StopAfter, call, small_config, train_command, write_folder
 
 from crcl import recipe
-from crcl.checkpoint import FORMAT, Run, is_locked, locked, refuse_existing, write_bytes
+from crcl.checkpoint import FORMAT, Run, refuse_existing
 from crcl.data.batches import Standardize
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
+from crcl.saving import is_locked, locked, write_bytes
 
 SIZES = {"pairs": 3, "images": 2, "regions": 1, "features": 4, "vocabulary": 6, "networks": 1}
 WORDS = Vocabulary.build(["dog"], minimum=1)

@@ -16,13 +16,13 @@ from PIL import Image
 from test_images import bomb, halves, saved
 from tiny import SMALL, call
 
-from crcl.checkpoint import locked
 from crcl.data.formats import read
 from crcl.data.images import skipped_text, wanted_images
 from crcl.data.tables import read_skipped
 from crcl.errors import InputError, TrainingError
 from crcl.extract import Extracted, extract
 from crcl.features import PixelGrid, grid_features
+from crcl.saving import locked
 
 COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220), "white": (250, 250, 250)}
 

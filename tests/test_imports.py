@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("matchers", "ledger", "losses", "division", "transport", "decoys", "metrics", "theory"),
         *("features", "vision", "pretrained"),
     ),
-    ("data", "config"),
+    ("data", "config", "saving"),
     ("errors",),
 )
 """From top to bottom. A module imports from its own layer and from those below."""

@@ -20,13 +20,13 @@ from reproduced import SEEDS, TINY, Crcl, rows, words
 from tiny import call, environment, start, write_folder
 
 from crcl import experiments, inputs, jobs, plots, recipe, reproduce
-from crcl.checkpoint import is_locked, locked
 from crcl.cli.console import terminal
 from crcl.config import differences
 from crcl.data.vocab import Vocabulary
 from crcl.errors import Interrupted, TrainingError
 from crcl.metrics import retrieval
 from crcl.planning import Planner
+from crcl.saving import is_locked, locked
 from crcl.score import mean_similarities
 
 NAMES = [name for name in experiments.NAMES if name != "table3"]

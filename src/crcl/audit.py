@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from crcl.data.files import replacing, require_writable
 from crcl.data.pairs import Pairs
 from crcl.decoys import Estimate
 from crcl.errors import InputError
 from crcl.metrics import Detection, detection
+from crcl.saving import replacing, require_writable
 from crcl.suggest import Suggestions
 
 THRESHOLD = 0.1

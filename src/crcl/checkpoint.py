@@ -20,8 +20,6 @@
 `training.pt` is the one file that counts on resuming: what was written after it is written again.
 """
 
-import errno
-import fcntl
 import io
 import json
 import os
@@ -30,7 +28,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -39,10 +37,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from crcl.data.batches import Standardize
-from crcl.data.files import NPY_ERRORS, replacing
+from crcl.data.files import NPY_ERRORS
 from crcl.data.subwords import Subwords, Words
 from crcl.data.vocab import Vocabulary
-from crcl.errors import InputError, TrainingError
+from crcl.errors import InputError
+from crcl.saving import could_not_save, locked, write_array, write_arrays, write_bytes, write_json
 
 FORMAT = 1
 RECORD = {"piece", "epoch", "loss", "dev"}
@@ -302,7 +301,7 @@ class Run:
                 file.write(correspondence.astype("<f2").tobytes())
                 file.truncate()
         except OSError as error:
-            raise _could_not_save(path, error) from error
+            raise could_not_save(path, error) from error
 
     def kept_beliefs(self) -> np.ndarray:
         """The beliefs after each epoch of the metrics; NaN where they were not kept. (epochs, N)"""
@@ -349,7 +348,7 @@ class Run:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise _could_not_save(self.path / name, error) from error
+            raise could_not_save(self.path / name, error) from error
 
     def length(self, name: str) -> int:
         path = self.path / name
@@ -435,77 +434,9 @@ def _is_run(path: Path) -> bool:
     return isinstance(content, dict) and "format" in content and "sizes" in content
 
 
-@contextmanager
-def locked(path: Path, *, busy: str = "another process is training this run", wait: bool = False) -> Iterator[None]:
-    """Hold a folder; unlike flock this lock is not inherited by workers, who outlive a killed training."""
-    try:
-        file = _lock_file(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.filename}: {error.strerror})") from error
-    with file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError as error:
-            raise InputError(f"{path}: {busy}") from error
-        yield
-
-
-def is_locked(path: Path) -> bool:
-    """Whether another process holds a folder; one that may not be written is not asked."""
-    try:
-        with _lock_file(path) as file:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return False
-    except OSError as error:
-        return error.errno in (errno.EACCES, errno.EAGAIN) and os.access(path / ".lock", os.W_OK)
-
-
-def _lock_file(path: Path) -> BinaryIO:
-    """Neither emptied nor, where a folder comes from others, followed to where it points."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(path / ".lock", flags, 0o666), "r+b")
-
-
-RESUME = "what was saved before is still there: make room and go on with --resume"
-
-
-def write_bytes(path: Path, data: bytes | memoryview, *, advice: str = RESUME) -> None:
-    """Write under a temporary name, flush to disk, rename: the old content or the new, never half."""
-    try:
-        with replacing(path) as temporary:
-            temporary.write_bytes(data)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise _could_not_save(path, error, advice) from error
-
-
-def write_json(path: Path, content: Any) -> None:
-    write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
-
-
 def write_weights(path: Path, weights: dict[str, Tensor]) -> None:
     plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     write_bytes(path, safetensors.torch.save(plain))
-
-
-def write_array(path: Path, array: np.ndarray) -> None:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    write_bytes(path, buffer.getbuffer())
-
-
-def write_arrays(path: Path, *, advice: str = RESUME, **arrays: np.ndarray) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    write_bytes(path, buffer.getbuffer(), advice=advice)
-
-
-def _could_not_save(path: Path, error: OSError, advice: str = RESUME) -> TrainingError:
-    return TrainingError(f"could not save {path}: {error.strerror or error}; {advice}")
 
 
 def _read_json(path: Path) -> Any:

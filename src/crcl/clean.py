@@ -18,9 +18,10 @@ import pyarrow.parquet
 
 from crcl.audit import THRESHOLD
 from crcl.data import tables
-from crcl.data.files import replacing, values_of_any_length
+from crcl.data.files import values_of_any_length
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
+from crcl.saving import replacing
 
 COLUMN = "correspondence"
 

@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from crcl.assembly import restored_matcher
-from crcl.checkpoint import Run, valid_sizes, write_bytes
+from crcl.checkpoint import Run, valid_sizes
 from crcl.config import Config, from_dict
 from crcl.data.batches import Standardize
 from crcl.data.subwords import Subwords
@@ -36,6 +36,7 @@ from crcl.matchers import MATCHERS, Encoded, Ensemble, Matcher
 from crcl.matchers.base import as_module, is_pretrained, reads_vectors
 from crcl.matchers.graphs import GRAPHS, images_graph, texts_graph
 from crcl.recipe import open_scorer
+from crcl.saving import write_bytes
 from crcl.score import Scorer, scoring
 
 FORMAT = 1

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from crcl.checkpoint import locked, write_arrays, write_bytes
 from crcl.data.files import SHOWN, open_features, read_ids
 from crcl.data.images import MOST_PIXELS, UnusableError, Wanted, decode, read_file, skipped_text
 from crcl.errors import InputError, TrainingError
+from crcl.saving import locked, write_arrays, write_bytes
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""

@@ -22,13 +22,14 @@ from pathlib import Path
 import numpy as np
 
 from crcl import adopt, inputs, recipe
-from crcl.checkpoint import Run, is_locked, write_arrays, write_bytes, write_json
+from crcl.checkpoint import Run
 from crcl.config import Config
 from crcl.errors import InputError, TrainingError
 from crcl.experiments import SCORES
 from crcl.metrics import Retrieval
 from crcl.planning import Job, Trial
 from crcl.progress import minutes
+from crcl.saving import is_locked, write_arrays, write_bytes, write_json
 from crcl.score import evaluate_each
 from crcl.train import Listener
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from crcl import inputs, recipe
-from crcl.checkpoint import Run, write_bytes
+from crcl.checkpoint import Run
 from crcl.config import Config
 from crcl.data import embeddings, tables
 from crcl.data.formats import holds_splits
 from crcl.errors import InputError
+from crcl.saving import write_bytes
 from crcl.thumbnails import FindImage, images_below
 
 _SUITED = {True: "embeddings", False: "cpu"}

@@ -21,11 +21,11 @@ from matplotlib.figure import Figure
 
 from crcl import __version__, plots
 from crcl.audit import LOW_BELIEF, Audit
-from crcl.checkpoint import locked, write_bytes
-from crcl.data.files import read_bytes, require_writable
+from crcl.data.files import read_bytes
 from crcl.decoys import Estimate
 from crcl.errors import InputError
 from crcl.gallery import Gallery, blank_card, plain_caption
+from crcl.saving import locked, require_writable, write_bytes
 from crcl.suggest import Suggestions
 from crcl.thumbnails import FindImage, Thumbnails
 

@@ -8,13 +8,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from crcl import comparison, plots, theory
-from crcl.checkpoint import Run, write_bytes
+from crcl.checkpoint import Run
 from crcl.comparison import Line, Part
 from crcl.errors import InputError
 from crcl.experiments import SCORES, Experiment
 from crcl.jobs import Say, Store, missing
 from crcl.metrics import detection
 from crcl.planning import Block, Entry, Job, Planner
+from crcl.saving import write_bytes
 
 TrainingPairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Similarity, belief and truth of each, (N,)."""

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from crcl import metrics
 from crcl.data.batches import Standardize
-from crcl.data.files import open_array, replacing, require_writable
+from crcl.data.files import open_array
 from crcl.data.pairs import Pairs
 from crcl.data.subwords import Words
 from crcl.data.texts import Texts, TextVectors
 from crcl.errors import InputError, TrainingError
 from crcl.matchers.base import Encoded, Matcher, as_module, reads_vectors
+from crcl.saving import replacing, require_writable
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""

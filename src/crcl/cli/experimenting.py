@@ -12,7 +12,6 @@ from rich.table import Table
 from crcl import config, experiments, jobs
 from crcl import demo as demonstration
 from crcl import reproduce as reproducing
-from crcl.checkpoint import locked
 from crcl.cli.console import terminal, watch
 from crcl.cli.options import Settings, make_folder
 from crcl.cli.screen import err, note, out, say
@@ -20,6 +19,7 @@ from crcl.errors import InputError, Interrupted, TrainingError, did_you_mean
 from crcl.keys import FILES
 from crcl.planning import Planner
 from crcl.progress import Terminal
+from crcl.saving import locked
 
 
 def reproduce(

@@ -1,16 +1,12 @@
-"""Reading text and arrays from files, with errors that name the file, the place and what was expected; and replacing
-files whole.
-"""
+"""Reading text and arrays from files, with errors that name the file, the place and what was expected."""
 
 import csv
-import os
 import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import numpy as np
 
@@ -41,31 +37,6 @@ def require(path: Path, *, purpose: str = "") -> Path:
     near = did_you_mean(path.name, names)
     there = "" if near else f"; {path.parent} holds {', '.join(names[:SHOWN]) or 'nothing'}"
     raise InputError(f"{path}: not found{near}{wanted}{there}")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A name to write to, which becomes `path` when all is on the disk: the old file or the new one, never half."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # what stands there may be a link to another's file
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-def require_writable(path: Path) -> None:
-    """Refuse, before long work, a file or folder that could not be made there, nor the folders above it."""
-    folder = next(above for above in path.absolute().parents if above.exists())
-    try:
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({folder}: {error.strerror}); name another place") from error
 
 
 @contextmanager

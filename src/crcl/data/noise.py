@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from crcl.data.files import SHOWN, open_array, replacing
+from crcl.data.files import SHOWN, open_array
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, did_you_mean
+from crcl.saving import replacing
 
 LEVELS = ("caption", "image")
 

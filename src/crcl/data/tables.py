@@ -349,8 +349,8 @@ def _refuse_other_separator(path: Path, expected: str) -> None:
     if expected not in header and other:
         seen = "tabs" if other == "\t" else other
         raise InputError(
-            f"{path}: one column, '{header}'; the columns seem to be separated by {seen}. A .csv has commas between "
-            "them, a .tsv has tabs: save it so, or name it so"
+            f"{path}: one column, '{header[:80]}'; the columns seem to be separated by {seen}. A .csv has commas "
+            "between them, a .tsv has tabs: save it so, or name it so"
         )
 
 
