@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods", "score", "checkpoint", "published"),
     (
         *("matchers", "ledger", "losses", "division", "transport", "decoys", "metrics", "theory"),
-        *("features", "vision", "pretrained"),
+        *("features", "vision", "pretrained", "matrices"),
     ),
     ("data", "config", "saving"),
     ("errors",),

@@ -16,6 +16,7 @@ from crcl.data.pairs import Pairs
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError, TrainingError
 from crcl.matchers import SAF, SCAN, SGR, VSE, Bow, Encoded
+from crcl.matrices import similarity_file
 from crcl.score import (
     Scorer,
     _by_length,
@@ -24,7 +25,6 @@ from crcl.score import (
     evaluate_each,
     mean_similarities,
     scoring,
-    similarity_file,
 )
 
 Tiny = Callable[..., Pairs]

@@ -13,7 +13,7 @@ from crcl.config import METHOD_NAMES, Config, load, to_dict
 from crcl.data import noise
 from crcl.data.formats import read, splits
 from crcl.data.pairs import Pairs
-from crcl.data.tables import USUAL, Columns
+from crcl.data.rows import USUAL, Columns
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError
 from crcl.inputs import require_pixels

@@ -20,6 +20,7 @@ from crcl.audit import THRESHOLD
 from crcl.data import tables
 from crcl.data.files import values_of_any_length
 from crcl.data.pairs import Pairs
+from crcl.data.rows import USUAL, Columns
 from crcl.errors import InputError
 from crcl.saving import replacing
 
@@ -45,7 +46,7 @@ class _Verdict:
     beliefs: dict[int, np.float32]
     suspects: set[int]
     mark: bool
-    columns: tables.Columns
+    columns: Columns
 
     def keeps(self, row: int) -> bool:
         return self.mark or row not in self.suspects
@@ -89,7 +90,7 @@ def clean(
     threshold: float = THRESHOLD,
     mark: bool = False,
     overwrite: bool = False,
-    columns: tables.Columns = tables.USUAL,
+    columns: Columns = USUAL,
 ) -> Cleaned:
     """Write the table that the pairs were read from again: without the suspects, or marked with all beliefs.
 

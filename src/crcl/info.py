@@ -9,7 +9,7 @@ from crcl.checkpoint import Run
 from crcl.config import Config
 from crcl.data.formats import read, splits
 from crcl.data.pairs import Pairs
-from crcl.data.tables import USUAL, Columns
+from crcl.data.rows import USUAL, Columns
 from crcl.errors import InputError
 from crcl.recipe import describe_noise, stored_config
 

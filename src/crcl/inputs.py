@@ -18,8 +18,9 @@ from crcl.data.batches import Batches, Standardize, Trusted
 from crcl.data.files import open_array
 from crcl.data.formats import read
 from crcl.data.pairs import Pairs
+from crcl.data.rows import Columns
 from crcl.data.subwords import Subwords, Words
-from crcl.data.tables import Columns, read_skipped, whole_rows
+from crcl.data.tables import read_skipped, whole_rows
 from crcl.data.texts import Texts, TextVectors
 from crcl.data.vocab import SPECIALS, Tokens, Vocabulary
 from crcl.errors import InputError

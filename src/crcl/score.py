@@ -1,15 +1,11 @@
 """Scoring with a trained matcher: encode once, similarities block by block, retrieval scores."""
 
 import math
-import os
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -17,13 +13,12 @@ from torch import Tensor, nn
 
 from crcl import metrics
 from crcl.data.batches import Standardize
-from crcl.data.files import open_array
 from crcl.data.pairs import Pairs
 from crcl.data.subwords import Words
 from crcl.data.texts import Texts, TextVectors
 from crcl.errors import InputError, TrainingError
 from crcl.matchers.base import Encoded, Matcher, as_module, reads_vectors
-from crcl.saving import replacing, require_writable
+from crcl.matrices import beside
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
@@ -265,7 +260,7 @@ def mean_similarities(
         if mean is None:
             mean = sims = scorer.similarities(pairs, tokens=tokens, progress=part, out=out)
         else:
-            spare = sims = scorer.similarities(pairs, progress=part, out=_beside(mean) if spare is None else spare)
+            spare = sims = scorer.similarities(pairs, progress=part, out=beside(mean) if spare is None else spare)
         if each is not None:
             each(sims)
         if sims is not mean:
@@ -275,58 +270,6 @@ def mean_similarities(
     if len(scorers) > 1:
         mean /= len(scorers)
     return mean
-
-
-@contextmanager
-def similarity_file(path: str | Path, pairs: Pairs) -> Iterator[np.ndarray]:
-    """A matrix (images, captions) to fill, memory-mapped from a `.npy` file that gets its name when all is done."""
-    path = Path(path)
-    try:
-        with replacing(path) as temporary, temporary.open("w+b") as file:
-            shape = (pairs.images, len(pairs))
-            header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
-            np.lib.format.write_array_header_1_0(file, header | {"shape": shape})
-            sims = _mapped(file, shape)
-            yield sims
-            sims.flush()
-    except OSError as error:
-        raise TrainingError(
-            f"could not write {path}: {error.strerror or error}; {4 * pairs.images * len(pairs):,} bytes are needed, "
-            "twice as many for several runs. Make room or name a file on another disk"
-        ) from error
-
-
-def check_similarity_file(path: Path, *, overwrite: bool) -> None:
-    """Refuse, before long work, a file that could not be written or is better kept."""
-    if path.suffix != ".npy":
-        raise InputError(f"{path}: similarities are written as .npy")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: there is no folder {path.parent}")
-    require_writable(path)
-    if not path.exists():
-        return
-    if not overwrite:
-        raise InputError(f"{path}: exists already; replace it by --overwrite, or name another file")
-    there = open_array(path, purpose="similarities, the only thing to be overwritten")
-    if there.ndim != 2 or there.dtype != np.float32:
-        raise InputError(f"{path}: no similarities, so it is not overwritten; name another file")
-
-
-def _beside(sims: np.ndarray) -> np.ndarray:
-    """A second matrix of the same shape, on disk where the first is."""
-    if not isinstance(sims, np.memmap):
-        return np.empty_like(sims)
-    with tempfile.TemporaryFile(dir=Path(str(sims.filename)).parent) as file:  # gone when the map is
-        return _mapped(file, sims.shape)
-
-
-def _mapped(file: BinaryIO, shape: tuple[int, ...]) -> np.memmap:
-    """A float32 matrix behind what is in the file; its place on disk is taken now: a map on a full disk kills."""
-    start = file.tell()
-    file.flush()
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), start, 4 * int(np.prod(shape)))
-    return np.memmap(file, dtype=np.float32, mode="r+", offset=start, shape=shape)
 
 
 def _side_by_side(

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from crcl import config
-from crcl.data import tables
+from crcl.data.rows import USUAL, Columns
 from crcl.errors import InputError
 
 Data = Annotated[
@@ -26,9 +26,9 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Memory = Annotated[float | None, typer.Option(help="GiB for intermediate results; the run's train.memory, mostly 4.")]
 
 
-def columns_of(image: str | None, caption: str | None) -> tables.Columns:
+def columns_of(image: str | None, caption: str | None) -> Columns:
     """What the table calls its columns."""
-    return tables.Columns(image or tables.USUAL.image, caption or tables.USUAL.caption)
+    return Columns(image or USUAL.image, caption or USUAL.caption)
 
 
 def text(path: Path | None) -> str | None:

@@ -16,8 +16,9 @@ from crcl.cli.console import warn_if_unfinished, watch
 from crcl.cli.options import Device, Features, Ids, Memory, TextFeatures, located, make_folder, refuse_input
 from crcl.cli.screen import out
 from crcl.errors import InputError
+from crcl.matrices import check_similarity_file, similarity_file
 from crcl.metrics import Retrieval
-from crcl.score import check_folds, check_similarity_file, evaluate_each, mean_similarities, similarity_file
+from crcl.score import check_folds, evaluate_each, mean_similarities
 
 
 def evaluate(

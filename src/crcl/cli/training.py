@@ -13,7 +13,7 @@ from crcl.cli.console import terminal
 from crcl.cli.options import CaptionColumn, Data, Features, Ids, ImageColumn, Settings, TextFeatures, columns_of, text
 from crcl.cli.screen import note, out, tell_next
 from crcl.data.formats import splits
-from crcl.data.tables import Columns
+from crcl.data.rows import Columns
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.progress import TensorBoard

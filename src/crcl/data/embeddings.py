@@ -19,6 +19,7 @@ import pyarrow.parquet
 from crcl.data import tables
 from crcl.data.files import SHOWN, refuse, require
 from crcl.data.pairs import Pairs
+from crcl.data.rows import refuse_unnamed_splits
 from crcl.data.shards import Shards
 from crcl.errors import InputError, did_you_mean
 
@@ -117,7 +118,7 @@ def _read_metadata(paths: Sequence[Path]) -> pa.Table:
     table = pa.concat_tables(parts)
     if not len(table):
         raise InputError(f"{paths[0].parent}: no rows, expected one image and caption in each")
-    tables.refuse_unnamed_splits(paths[0].parent, table)
+    refuse_unnamed_splits(paths[0].parent, table)
     unnamed = pc.equal(table["image"], "")
     if pc.any(unnamed).as_py():
         rows = pc.binary_join_element_wise("row", pc.cast(pa.array(np.arange(len(table))), pa.string()), " ")

@@ -17,7 +17,7 @@ import numpy as np
 from crcl.data import embeddings, tables
 from crcl.data.files import SHOWN, open_features, read_ids, read_lines, refuse, refuse_duplicates, require
 from crcl.data.pairs import Pairs
-from crcl.data.tables import Columns
+from crcl.data.rows import USUAL, Columns
 from crcl.errors import InputError, did_you_mean
 
 _IMAGES = "_ims.npy"
@@ -32,7 +32,7 @@ def read(
     features: str | Path | None = None,
     ids: str | Path | None = None,
     text_features: str | Path | None = None,
-    columns: Columns = tables.USUAL,
+    columns: Columns = USUAL,
     skip_empty: bool = False,
 ) -> Pairs:
     """Pairs of one split of a folder or a table.
@@ -67,7 +67,7 @@ def read(
     return _arrange(images, captions, read_ids(listed), text=text, ids=listed)
 
 
-def splits(path: str | Path, columns: Columns = tables.USUAL) -> list[str]:
+def splits(path: str | Path, columns: Columns = USUAL) -> list[str]:
     """The splits that are there: train, dev, test first, others after them."""
     path = Path(path)
     if tables.is_table(path):

@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from crcl.data import tables
+from crcl.data.rows import USUAL, Columns
 from crcl.errors import InputError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
@@ -36,9 +37,7 @@ class Wanted(NamedTuple):
     """The folder that it must not leave; None where the user named the file."""
 
 
-def wanted_images(
-    sources: Sequence[Path], *, folder: Path | None = None, columns: tables.Columns = tables.USUAL
-) -> list[Wanted]:
+def wanted_images(sources: Sequence[Path], *, folder: Path | None = None, columns: Columns = USUAL) -> list[Wanted]:
     """The images of a table, of a folder with those below it, or the files themselves; each name once."""
     if folder is not None and not folder.is_dir():
         raise InputError(f"{folder}: no such folder; it must hold the images")

@@ -6,17 +6,11 @@ are then read in the same way.
 
 import csv
 import io
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.json
-import pyarrow.parquet
 
 from crcl.data.files import (
     SHOWN,
@@ -26,10 +20,10 @@ from crcl.data.files import (
     refuse,
     refuse_duplicates,
     require,
-    undecodable,
     values_of_any_length,
 )
 from crcl.data.pairs import Pairs
+from crcl.data.rows import USUAL, Columns, place, read_rows
 from crcl.data.shards import Shards
 from crcl.errors import InputError, did_you_mean
 
@@ -37,7 +31,6 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 SKIPPED = ("image", "reason")
 """The columns of `skipped.csv`."""
 HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share of the images, and how many at the most: all are ranked for all captions
-_BLOCK = 2**20  # bytes that pyarrow reads at once, unless told otherwise
 _SEED = 0  # of the held-out images: the same table is always cut in the same way
 _SEARCHED = 10_000  # ids among which a near one is looked for; with more it would take minutes
 _DEV = dict.fromkeys(("val", "valid", "validation"), "dev")
@@ -46,16 +39,6 @@ _DEV = dict.fromkeys(("val", "valid", "validation"), "dev")
 def is_table(path: Path) -> bool:
     """Whether a path names a table, by its ending."""
     return path.suffix.lower() in SUFFIXES and not path.is_dir()
-
-
-class Columns(NamedTuple):
-    """What a table calls the columns that are read."""
-
-    image: str = "image"
-    caption: str = "caption"
-
-
-USUAL = Columns()
 
 
 def read(
@@ -72,43 +55,33 @@ def read(
 
     Rows without an image or a caption are refused, or left out with `skip_empty`.
     """
-    table = _read_table(path, columns)
+    table = read_rows(path, columns)
     usable = _whole_rows(table) if skip_empty else np.arange(len(table))
     chosen = usable[rows_of(path, table.take(usable), split)]
     names, captions = (table[column].take(chosen).to_pylist() for column in USUAL)
-    problems = []
-    for row, name, caption in zip(chosen, names, captions, strict=True):
-        empty = [column for column, value in zip(columns, (name, caption), strict=True) if not value]
-        problems += [f"{_place(path, row)}: empty {column}; each row needs an image and a caption" for column in empty]
-    refuse(problems)
-
+    _refuse_empty(path, chosen, names, captions, columns)
     texts = None if text_features is None else _open_texts(path, table, Path(text_features))
     stored, listed = _find_features(path, features, ids, by_row=texts is not None)
     images, stored_rows = open_features(stored), _stored_rows(path, table, listed)
-    rows = len(table) if listed is None else len(stored_rows)
-    if len(images) != rows:
-        names_of = f"{path}: {rows} rows" if listed is None else f"{listed}: {rows} ids"
-        expected = "one row for each row of features, or an ids file" if listed is None else "one id on each line"
+    if listed is None and len(images) != len(table):
         raise InputError(
-            f"{names_of}, but {stored} has features of {len(images)} images; "
-            f"expected {expected}{'' if listed is None else ' for each row of features'}"
+            f"{path}: {len(table)} rows, but {stored} has features of {len(images)} images; "
+            "expected one row for each row of features, or an ids file"
+        )
+    if listed is not None and len(images) != len(stored_rows):
+        raise InputError(
+            f"{listed}: {len(stored_rows)} ids, but {stored} has features of {len(images)} images; "
+            "expected one id on each line for each row of features"
         )
     skipped = (stored if listed is None else listed).with_name("skipped.csv")
     left_out = read_skipped(skipped) - stored_rows.keys()
     if left_out:
-        kept = [place for place, name in enumerate(names) if name not in left_out]
+        kept = [i for i, name in enumerate(names) if name not in left_out]
         if not kept:
             raise InputError(f"{path}: every image of split '{split}' is in {skipped}")
         chosen, names, captions = chosen[kept], [names[i] for i in kept], [captions[i] for i in kept]
-    missing = [(row, name) for row, name in zip(chosen, names, strict=True) if name not in stored_rows]
-    searched = list(stored_rows) if len(stored_rows) <= _SEARCHED else []
-    near = {name: did_you_mean(name, searched) for _, name in missing[:SHOWN]}
-    refuse(
-        [
-            f"{_place(path, row)}: image '{name}' has no features, it is not in {listed}{near.get(name, '')}"
-            for row, name in missing
-        ]
-    )
+    if listed is not None:
+        _refuse_missing(path, chosen, names, listed, stored_rows)
     number = {name: image for image, name in enumerate(dict.fromkeys(names))}
     return Pairs(
         captions=captions,
@@ -122,12 +95,33 @@ def read(
     )
 
 
+def _refuse_empty(path: Path, rows: np.ndarray, names: list[str], captions: list[str], columns: Columns) -> None:
+    problems = []
+    for row, *values in zip(rows, names, captions, strict=True):
+        empty = [column for column, value in zip(columns, values, strict=True) if not value]
+        problems += [f"{place(path, row)}: empty {column}; each row needs an image and a caption" for column in empty]
+    refuse(problems)
+
+
+def _refuse_missing(path: Path, rows: np.ndarray, names: list[str], listed: Path, stored: dict[str, int]) -> None:
+    """Images of the table that the ids file does not list."""
+    missing = [(row, name) for row, name in zip(rows, names, strict=True) if name not in stored]
+    searched = list(stored) if len(stored) <= _SEARCHED else []
+    near = {name: did_you_mean(name, searched) for _, name in missing[:SHOWN]}
+    refuse(
+        [
+            f"{place(path, row)}: image '{name}' has no features, it is not in {listed}{near.get(name, '')}"
+            for row, name in missing
+        ]
+    )
+
+
 def check(path: Path, columns: Columns = USUAL) -> np.ndarray:
     """Refuse, before features are made, a table that nothing can be learnt from.
 
     Gives the rows without an image or a caption, counted from 0, which `skip_empty` leaves out.
     """
-    table = _read_table(path, columns)
+    table = read_rows(path, columns)
     whole = _whole_rows(table)
     if not len(whole):
         raise InputError(f"{path}: no row has both an image and a caption, in {columns.image} and {columns.caption}")
@@ -149,13 +143,13 @@ def _whole_rows(table: pa.Table) -> np.ndarray:
 
 def image_names(path: Path, columns: Columns = USUAL) -> list[str]:
     """The image of each row; empty where a row names none."""
-    names: list[str] = _read_table(path, columns)["image"].to_pylist()
+    names: list[str] = read_rows(path, columns)["image"].to_pylist()
     return names
 
 
 def whole_rows(path: Path, columns: Columns = USUAL) -> tuple[list[str], int]:
     """The image of each row that has a caption too, and the number of rows that lack one or the other."""
-    table = _read_table(path, columns)
+    table = read_rows(path, columns)
     whole = _whole_rows(table)
     names: list[str] = table["image"].take(whole).to_pylist()
     return names, len(table) - len(whole)
@@ -163,7 +157,7 @@ def whole_rows(path: Path, columns: Columns = USUAL) -> tuple[list[str], int]:
 
 def splits(path: Path, columns: Columns = USUAL) -> list[str]:
     """The values of the column `split`, or train and dev where there is none."""
-    return splits_of(_read_table(path, columns))
+    return splits_of(read_rows(path, columns))
 
 
 def splits_of(table: pa.Table) -> list[str]:
@@ -219,11 +213,6 @@ def _held_out(path: Path, images: np.ndarray) -> np.ndarray:
     count = min(max(1, round(HELD_OUT * len(number))), MOST_HELD_OUT)
     chosen[np.random.default_rng(_SEED).permutation(len(number))[:count]] = True
     return chosen[[number[name] for name in images]]
-
-
-def _place(path: Path, row: int | np.integer) -> str:
-    """A row of the table, counted from 1 without the header, for a message."""
-    return f"{path}:row {row + 1}"
 
 
 def _open_texts(path: Path, table: pa.Table, stored: Path) -> Shards:
@@ -284,145 +273,3 @@ def read_skipped(path: Path) -> set[str]:
             return {row[0] for row in reader if row and row != list(SKIPPED)} - {""}
     except csv.Error as error:
         raise InputError(f"{path}: {error}; expected the columns image and reason") from error
-
-
-def _read_table(path: Path, columns: Columns) -> pa.Table:
-    """The columns image, caption and (if there) split, so called, all as trimmed strings without nulls."""
-    if columns.image == columns.caption or "split" in columns:
-        raise InputError(f"{path}: image and caption are two columns, and 'split' is neither; got {columns}")
-    require(path, purpose=f"a table with the columns {columns.image} and {columns.caption}")
-    try:
-        table = {".jsonl": _read_json, ".parquet": _read_parquet}.get(path.suffix.lower(), _read_csv)(path, columns)
-        table.validate(full=True)  # undecodable text
-    except InputError:
-        raise
-    except (pa.ArrowException, ValueError, OSError) as error:
-        if path.suffix.lower() != ".parquet":
-            refuse(undecodable(path, read_bytes(path).split(b"\n")))
-        raise InputError(f"{path}: not a readable {path.suffix[1:]} table ({error})") from error
-    if not len(table):
-        raise InputError(f"{path}: no rows, expected one image and caption in each")
-    ours = dict(zip(columns, USUAL, strict=True))
-    trimmed = pa.table(
-        {ours.get(name, name): pc.utf8_trim_whitespace(pc.fill_null(table[name], "")) for name in table.column_names}
-    )
-    refuse_unnamed_splits(path, trimmed)
-    return trimmed
-
-
-def refuse_unnamed_splits(path: Path, table: pa.Table) -> None:
-    """Where there is a column `split`, each row must be in one."""
-    if "split" in table.column_names:
-        unnamed = np.flatnonzero(table["split"].to_numpy() == "")
-        refuse([f"{_place(path, row)}: empty split; name one in each row or leave the column out" for row in unnamed])
-
-
-def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
-    """Those of the columns that are read; refuses a table that lacks one."""
-    missing = [column for column in columns if column not in there]
-    options = {columns.image: "--image-column", columns.caption: "--caption-column"}
-    refuse(
-        [
-            f"{path}: no column '{column}'{did_you_mean(column, there)}; columns: {', '.join(there)}; "
-            f"another name is given by {options[column]}"
-            for column in missing
-        ]
-    )
-    return [column for column in (*columns, "split") if column in there]
-
-
-def _read_csv(path: Path, columns: Columns) -> pa.Table:
-    parse = pyarrow.csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
-    _refuse_other_separator(path, parse.delimiter)
-    table = _in_blocks(path, lambda size: _read_csv_in(path, columns, parse, size))
-    last = table.slice(max(len(table) - 1, 0)).to_pylist()
-    if any("\n" in (value or "") for row in last for value in row.values()):
-        _refuse_open_quote(path, parse.delimiter)
-    return table
-
-
-def _refuse_other_separator(path: Path, expected: str) -> None:
-    """By the header: with another separator each row has as many columns as it has commas."""
-    with path.open(encoding="utf-8-sig", errors="replace") as stream:
-        header = stream.readline(1 << 16).rstrip("\n")
-    other = next((mark for mark in ";\t,|" if mark in header), None)
-    if expected not in header and other:
-        seen = "tabs" if other == "\t" else other
-        raise InputError(
-            f"{path}: one column, '{header[:80]}'; the columns seem to be separated by {seen}. A .csv has commas "
-            "between them, a .tsv has tabs: save it so, or name it so"
-        )
-
-
-def _read_csv_in(path: Path, columns: Columns, parse: pyarrow.csv.ParseOptions, block_size: int) -> pa.Table:
-    read = pyarrow.csv.ReadOptions(block_size=block_size)
-    with pyarrow.csv.open_csv(path, read_options=read, parse_options=parse) as reader:
-        used = _used(path, columns, reader.schema.names)
-    convert = pyarrow.csv.ConvertOptions(include_columns=used, column_types={name: pa.string() for name in used})
-    return pyarrow.csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
-
-
-def _in_blocks(path: Path, read: Callable[[int], pa.Table]) -> pa.Table:
-    """What `read` gives, with larger blocks where a row does not fit into the usual ones."""
-    largest = min(path.stat().st_size + 1, 2**31 - 1)
-    size = _BLOCK
-    while True:
-        try:
-            return read(size)
-        except pa.ArrowInvalid as error:
-            if size >= largest or "straddl" not in str(error):
-                raise
-            size = min(16 * size, largest)
-
-
-def _refuse_open_quote(path: Path, delimiter: str) -> None:
-    """A quotation mark that is never closed makes one cell of the rest of the file, which pyarrow takes as it is."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
-        reader, begin = csv.reader(stream, delimiter=delimiter, strict=True), 1
-        try:
-            with values_of_any_length():
-                for _ in reader:
-                    begin = reader.line_num + 1
-        except csv.Error as error:
-            if "unexpected end" in str(error):
-                raise InputError(
-                    f"{path}:{begin}: a quotation mark that begins here is never closed; close it, or double it"
-                ) from error
-
-
-def _read_json(path: Path, columns: Columns) -> pa.Table:
-    try:
-        table = _read_json_as(path, columns, image=pa.string())
-    except pa.ArrowInvalid as error:
-        try:
-            table = _read_json_as(path, columns, image=pa.int64())  # ids such as COCO's are numbers
-        except pa.ArrowInvalid:
-            raise error from None
-    if not len(table):
-        return table
-    with path.open("rb") as stream:
-        try:
-            first = json.loads(next(line for line in stream if line.strip()))
-        except RecursionError as error:
-            raise InputError(f"{path}: its first object is nested too deeply to be read; leave that key out") from error
-    absent = [name for name in table.column_names if table[name].null_count == len(table)]
-    there = [name for name in dict.fromkeys([*first, *table.column_names]) if name not in absent]
-    used = _used(path, columns, there)
-    return pa.table({name: table[name].cast(pa.string()) for name in used})
-
-
-def _read_json_as(path: Path, columns: Columns, *, image: pa.DataType) -> pa.Table:
-    schema = pa.schema([(columns.image, image), (columns.caption, pa.string()), ("split", pa.string())])
-    parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    return _in_blocks(
-        path,
-        lambda size: pyarrow.json.read_json(
-            path, read_options=pyarrow.json.ReadOptions(block_size=size), parse_options=parse
-        ),
-    )
-
-
-def _read_parquet(path: Path, columns: Columns) -> pa.Table:
-    used = _used(path, columns, pyarrow.parquet.read_schema(path).names)
-    table = pyarrow.parquet.read_table(path, columns=used)
-    return pa.table({name: table[name].cast(pa.string()) for name in used})
