@@ -5,18 +5,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 
-from crcl import assembly, config, decoys, inputs, pipeline, recipe
 from crcl import audit as auditing
 from crcl import clean as cleaning
+from crcl import config, decoys, inputs, pipeline, recipe
 from crcl import report as reporting
 from crcl import suggest as suggesting
 from crcl.checkpoint import Run
-from crcl.cli.console import terminal, warn_if_unfinished, watch
+from crcl.cli.console import warn_if_unfinished, watch
+from crcl.cli.flagging import beliefs_of, flagged_below
+from crcl.cli.forerun import train_first
 from crcl.cli.options import (
     CaptionColumn,
     Device,
@@ -26,17 +27,12 @@ from crcl.cli.options import (
     Memory,
     Settings,
     TextFeatures,
-    columns_of,
     located,
     refuse_input,
 )
-from crcl.cli.preparing import extractor, note_skipped
 from crcl.cli.screen import note, out, tell_next
 from crcl.data import tables
-from crcl.data.files import SHOWN
-from crcl.data.images import wanted_images
 from crcl.errors import InputError, Interrupted
-from crcl.extract import extract
 
 OF_DATA, FILES = "Given data, not a run", "Files of features"
 PRESETS = ", ".join(config.presets())
@@ -154,7 +150,7 @@ def audit(
             "train.seed": seed,
             "train.device": device,
         }
-        _train_first(
+        train_first(
             source, folder, asked, preset=preset, settings=settings or [], model=model, images=images, anew=overwrite
         )
         data = features = text_features = ids = None  # as the run has them
@@ -162,8 +158,8 @@ def audit(
         opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
         warn_if_unfinished(opened, stored)
         stored = located(stored, data, features, ids, text_features)
-        beliefs, estimate, silent = _beliefs(opened)
-        at = _threshold(stored, beliefs, estimate, threshold, precision, silent=silent)
+        beliefs, estimate, silent = beliefs_of(opened)
+        at = flagged_below(stored, beliefs, estimate, threshold, precision, silent=silent)
         pairs = inputs.audited_pairs(opened, stored)
         refuse_input(output, pairs.source, stored.data.path)
         with watch("similarities") as progress:
@@ -195,108 +191,6 @@ def _kept() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Interrupted from None
-
-
-def _train_first(
-    source: Path,
-    folder: Path,
-    asked: dict[str, Any],
-    *,
-    preset: str | None,
-    settings: list[str],
-    model: str | None,
-    images: Path | None,
-    anew: bool,
-) -> None:
-    """From data to a run in FOLDER/run; what is there is gone on with, if it is of the same data."""
-    run = folder / "run"
-    assembly.choose_device(asked["train.device"])
-    pipeline.check(source, preset=preset, asked=asked, settings=settings)
-    there = (run / "config.json").is_file()
-    if not anew:
-        pipeline.refuse_other(source, run)
-    columns = columns_of(asked["data.image_column"], asked["data.caption_column"])
-    if tables.is_table(source):
-        _note_empty(tables.check(source, columns))
-    if pipeline.needs_features(source, asked["data.features"], settings) or model is not None:
-        wanted = [image for image in wanted_images([source], folder=images, columns=columns) if image.name]
-        how = extractor(model, device=asked["train.device"])
-        with _ways_out(run, there=there and not anew):
-            made = extract(wanted, how, folder / "features", overwrite=anew, settled=there and not anew, watch=watch)
-        note_skipped(made, folder / "features")
-        if images is not None:
-            pipeline.remember_images(folder / "features" / "about.json", images)
-        asked |= {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
-    elif tables.is_table(source) and asked["data.features"] is None:
-        note(f"features are there already, beside {source}; --model makes others")
-    chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings)
-    with _ways_out(run, there=run.exists() and not anew):
-        recipe.train(chosen, run, resume=not anew, overwrite=anew, listeners=[terminal(chosen)], say=note)
-
-
-@contextmanager
-def _ways_out(run: Path, *, there: bool) -> Iterator[None]:
-    """What can be done where a run that is there cannot be gone on with."""
-    try:
-        yield
-    except InputError as error:
-        if not there:
-            raise
-        raise InputError(
-            f"{error}\n{run} is there already: --overwrite trains anew, --folder NEW keeps both"
-        ) from error
-
-
-def _note_empty(rows: np.ndarray) -> None:
-    if len(rows):
-        shown = ", ".join(str(row + 1) for row in rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
-        note(f"{len(rows):,} rows without an image or a caption are left out, and not judged: {shown}")
-
-
-def _beliefs(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None, str]:
-    """What a run believes of its pairs, what its decoys say of that, and why not where they say nothing."""
-    if not run.has_beliefs:
-        return None, None, ""
-    beliefs, of_decoys = run.load_ledger(), run.load_decoy_ledger()
-    if not len(of_decoys):
-        return beliefs, None, ""
-    if len(of_decoys) < decoys.FEWEST:
-        why = f"{len(of_decoys)} decoys are too few to estimate anything from; {decoys.FEWEST} would do"
-        return beliefs, None, why
-    if not decoys.told_apart(beliefs, of_decoys):
-        why = "the decoys are believed as much as the pairs: nothing was learnt that an estimate could be made from"
-        return beliefs, None, why
-    return beliefs, decoys.estimate(beliefs, of_decoys), ""
-
-
-def _threshold(
-    stored: config.Config,
-    beliefs: np.ndarray | None,
-    estimate: decoys.Estimate | None,
-    threshold: float | None,
-    precision: float | None,
-    *,
-    silent: str,
-) -> float:
-    """Below what pairs are flagged; 0, which flags none, where decoys say nothing (`silent`) and none is given."""
-    own = stored.own_threshold()
-    default = 0.0 if silent else auditing.THRESHOLD if own is None else own
-    if silent:
-        note(silent)
-    at = auditing.choose_threshold(estimate, threshold=threshold, precision=precision, default=default)
-    if own is None and threshold is None and estimate is None and beliefs is not None and not silent:
-        note(
-            f"beliefs of a run with {stored.method} are probabilities within a batch, which have no natural threshold: "
-            f"{at:g} is arbitrary, so trust the order of the pairs, not who is flagged. Decoys give a "
-            "threshold (crcl train --decoys 0.05), or choose --threshold by looking at the pairs around it"
-        )
-    if precision is not None and estimate is not None and not at:
-        best = np.nanmax(estimate.precision, initial=0)
-        note(
-            f"no threshold has an estimated precision of {precision:.0%} (the best has {best:.0%}), so nothing is "
-            "flagged; a --threshold or a lower --precision flags some"
-        )
-    return at
 
 
 def _tell(run: Path, found: auditing.Audit, estimate: decoys.Estimate | None, *, silent: bool) -> None:
@@ -393,13 +287,13 @@ def clean(
     cleaning.refuse_output(table, output, overwrite=overwrite)
     warn_if_unfinished(opened, stored)
     beliefs = opened.load_ledger()
-    _, estimate, silent = _beliefs(opened)
+    _, estimate, silent = beliefs_of(opened)
     if silent and threshold is None and not mark:
         raise InputError(
             f"{run}: {silent}; so no row is known to be wrong. Look at the pairs that `crcl audit` puts first, and "
             "give a --threshold to remove those below it, or --mark to keep all rows with what is believed of each"
         )
-    at = _threshold(stored, beliefs, estimate, threshold, precision, silent=silent)
+    at = flagged_below(stored, beliefs, estimate, threshold, precision, silent=silent)
     pairs = inputs.audited_pairs(opened, stored)
     columns = inputs.columns(stored)
     done = cleaning.clean(table, output, pairs, beliefs, threshold=at, mark=mark, overwrite=overwrite, columns=columns)

@@ -1,0 +1,75 @@
+"""The training that goes before an audit of somebody's own data: features where there are none, then CRCL."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcl import assembly, pipeline, recipe
+from crcl.cli.console import terminal, watch
+from crcl.cli.options import columns_of
+from crcl.cli.preparing import extractor, note_skipped
+from crcl.cli.screen import note
+from crcl.data import tables
+from crcl.data.files import SHOWN
+from crcl.data.images import wanted_images
+from crcl.errors import InputError
+from crcl.extract import extract
+
+
+def train_first(
+    source: Path,
+    folder: Path,
+    asked: dict[str, Any],
+    *,
+    preset: str | None,
+    settings: list[str],
+    model: str | None,
+    images: Path | None,
+    anew: bool,
+) -> None:
+    """From data to a run in FOLDER/run; what is there is gone on with, if it is of the same data."""
+    run = folder / "run"
+    assembly.choose_device(asked["train.device"])
+    pipeline.check(source, preset=preset, asked=asked, settings=settings)
+    there = (run / "config.json").is_file()
+    if not anew:
+        pipeline.refuse_other(source, run)
+    columns = columns_of(asked["data.image_column"], asked["data.caption_column"])
+    if tables.is_table(source):
+        _note_empty(tables.check(source, columns))
+    if pipeline.needs_features(source, asked["data.features"], settings) or model is not None:
+        wanted = [image for image in wanted_images([source], folder=images, columns=columns) if image.name]
+        how = extractor(model, device=asked["train.device"])
+        with _ways_out(run, there=there and not anew):
+            made = extract(wanted, how, folder / "features", overwrite=anew, settled=there and not anew, watch=watch)
+        note_skipped(made, folder / "features")
+        if images is not None:
+            pipeline.remember_images(folder / "features" / "about.json", images)
+        asked |= {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
+    elif tables.is_table(source) and asked["data.features"] is None:
+        note(f"features are there already, beside {source}; --model makes others")
+    chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings)
+    with _ways_out(run, there=run.exists() and not anew):
+        recipe.train(chosen, run, resume=not anew, overwrite=anew, listeners=[terminal(chosen)], say=note)
+
+
+@contextmanager
+def _ways_out(run: Path, *, there: bool) -> Iterator[None]:
+    """What can be done where a run that is there cannot be gone on with."""
+    try:
+        yield
+    except InputError as error:
+        if not there:
+            raise
+        raise InputError(
+            f"{error}\n{run} is there already: --overwrite trains anew, --folder NEW keeps both"
+        ) from error
+
+
+def _note_empty(rows: np.ndarray) -> None:
+    if len(rows):
+        shown = ", ".join(str(row + 1) for row in rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
+        note(f"{len(rows):,} rows without an image or a caption are left out, and not judged: {shown}")
