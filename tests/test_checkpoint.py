@@ -286,6 +286,15 @@ def test_overwriting_never_deletes_what_the_training_reads(tmp_path: Path) -> No
     assert table.read_text() == "dear"
 
 
+@pytest.mark.parametrize("path", [".", ".."])
+def test_the_folder_one_is_in_is_not_made_a_run(tmp_path: Path, monkeypatch, path: str) -> None:
+    (tmp_path / "within").mkdir()
+    monkeypatch.chdir(tmp_path / "within")
+    with pytest.raises(InputError, match="the folder that this is called in, or one above"):
+        create(Path(path))
+    assert list(tmp_path.rglob("*")) == [tmp_path / "within"]
+
+
 def test_links_in_a_strangers_run_folder_are_not_written_through(tmp_path: Path) -> None:
     dear = tmp_path / "dear"
     dear.write_text("dear")

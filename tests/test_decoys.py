@@ -251,4 +251,47 @@ def test_nothing_flagged_has_no_interval_of_precision() -> None:
     rng = np.random.default_rng(0)
     found = decoys.estimate(rng.beta(6, 2, 500) + 0.01, rng.beta(1, 12, 50))
     assert found.precision_interval(0.0) is None
-    assert replace(found, beliefs=None).precision_interval(0.5) is None
+    assert np.isnan(found.at(0.0).precision)
+
+
+@pytest.mark.parametrize("rate", [0.002, 0.003, 0.0075])
+def test_few_mismatches_of_many_pairs_are_flagged_without_as_many_others(rate: float) -> None:
+    rng = np.random.default_rng(0)
+    wrong = np.arange(100_000) < rate * 100_000
+    beliefs = np.where(wrong, rng.beta(1, 40, 100_000), rng.beta(40, 2, 100_000))
+    found = decoys.estimate(beliefs, rng.beta(1, 40, 5000))
+    flagged = beliefs < found.balanced()
+    assert wrong[flagged].mean() > 0.9
+    assert flagged[wrong].mean() > 0.9
+    precise = found.precise(0.9)
+    assert precise is not None
+    assert wrong[beliefs < precise].mean() > 0.85
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5])
+def test_what_is_expected_at_a_threshold_is_of_the_pairs_below_it_not_below_the_next_one_to_choose(threshold) -> None:
+    rng = np.random.default_rng(0)
+    beliefs = np.concatenate([rng.beta(1, 40, 60), rng.beta(40, 2, 20_000)])
+    found = decoys.estimate(beliefs, rng.beta(1, 40, 1000))
+    assert not ((found.thresholds > 0.25) & (found.thresholds <= threshold)).any()
+    flagged = found.at(threshold)
+    assert flagged.count == 60
+    assert flagged.recall == 1
+    assert flagged.precision == pytest.approx(found.rate * len(beliefs) / 60)
+
+
+def test_a_threshold_that_flags_none_has_no_precision_and_is_not_chosen_by_it() -> None:
+    rng = np.random.default_rng(0)
+    for pairs in (400, 3000):
+        found = decoys.estimate(rng.beta(40, 2, pairs), rng.beta(1, 40, 100))
+        assert np.isnan(found.precision[found.flagged == 0]).all()
+        precise = found.precise(0.99)
+        assert precise is None or (found.beliefs < precise).any()
+
+
+def test_where_none_is_mismatched_none_is_flagged() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        found = decoys.estimate(rng.beta(40, 2, 3000), rng.beta(1, 40, 200))
+        assert found.rate == 0
+        assert not (found.beliefs < found.balanced()).any()

@@ -435,6 +435,25 @@ def test_what_belongs_to_data_is_refused_with_a_run(
     answer = call(capsys, monkeypatch, "audit", "pairs-audit/run", "--model", "x", "--decoys", "0.4")
     assert answer.code == 2
     assert "--model, --decoys would change nothing" in answer.err
+    answer = call(
+        capsys, monkeypatch, "audit", "pairs-audit/run", "--folder", "x", "--caption-column", "x", "--overwrite"
+    )
+    assert answer.code == 2
+    assert "--folder, --caption-column, --overwrite would change nothing" in answer.err
+
+
+def test_what_belongs_to_a_run_is_refused_with_data_before_it_is_trained_on(
+    drawn: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    for words, told in (
+        (("--data", "elsewhere.csv"), "pairs.csv: that is the data; --data tells where that of a run is now"),
+        (("--memory", "-1"), "memory"),
+    ):
+        answer = call(capsys, monkeypatch, "audit", "pairs.csv", "--folder", "new", *words)
+        assert answer.code == 2
+        assert told in answer.err
+        assert not (drawn / "new").exists()
 
 
 def test_a_run_that_knows_nothing_estimates_nothing(

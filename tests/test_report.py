@@ -98,10 +98,11 @@ def made_estimate(rate: float = 0.172, decoys: int = 50) -> Estimate:
     thresholds = np.linspace(0, 1, 101)
     precision = np.linspace(1, rate, 101)
     precision[0] = np.nan
-    precision[10], recall = 0.961, np.linspace(0, 1, 101) ** 0.1
-    recall[10] = 0.912
-    decoyed = np.random.default_rng(0).beta(1, 20, decoys)
-    return Estimate(rate, 0.159, 0.186, decoyed, thresholds, np.zeros(101, dtype=np.int64), precision, recall)
+    recall = np.linspace(0, 1, 101) ** 0.1
+    rng = np.random.default_rng(0)
+    beliefs, decoyed = rng.beta(6, 2, 300), rng.beta(1, 20, decoys)
+    flagged = np.zeros(101, dtype=np.int64)
+    return Estimate(rate, 0.159, 0.186, beliefs, decoyed, thresholds, flagged, precision, recall)
 
 
 def data_of(page: Path) -> dict[str, Any]:
@@ -140,10 +141,12 @@ def picture(colour: str, kind: str = "PNG", mode: str = "RGB", size: tuple[int, 
 
 def test_the_summary_says_how_many_and_how_sure() -> None:
     found = made_audit(np.repeat([0.05, 0.9], [487, 2513]))
-    assert report.summary(found, made_estimate()) == [
+    decoyed = np.repeat([0.05, 0.5], [91, 9])
+    (told,) = report.summary(found, replace(made_estimate(), beliefs=found.correspondence, decoys=decoyed))
+    assert re.sub(r"\d+–\d+\)(?=, recall)", "LOW–HIGH)", told) == (
         "An estimated 17.2 % (15.9–18.6) of 3,000 pairs are mismatched. At threshold 0.1, 487 are flagged: "
-        "estimated precision 96 %, recall 91 %."
-    ]
+        "estimated precision 96 % (LOW–HIGH), recall 91 %."
+    )
     assert report.summary(found) == ["At threshold 0.1, 487 of 3,000 pairs (16.2 %) are flagged."]
 
 
@@ -435,6 +438,14 @@ def test_a_folder_with_anything_else_in_it_is_refused(tmp_path: Path, name: str)
     with pytest.raises(InputError, match=f"not a report, it holds {name}"):
         report.write_report(tmp_path, made_audit(np.array([0.01])), title="audit")
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_looking_at_a_folder_leaves_there_is_no_hindrance(tmp_path: Path) -> None:
+    found = made_audit(np.array([0.01]))
+    report.write_report(tmp_path, found, title="audit")
+    (tmp_path / ".DS_Store").write_text("theirs")
+    report.write_report(tmp_path, found, title="audit")
+    assert (tmp_path / ".DS_Store").read_text() == "theirs"
 
 
 def test_a_page_that_is_a_folder_is_refused(tmp_path: Path) -> None:

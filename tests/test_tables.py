@@ -130,6 +130,11 @@ def test_a_table_without_the_columns_is_refused_with_those_it_has(tmp_path: Path
     assert "no column 'caption'" in message
 
 
+def test_two_columns_of_one_name_are_refused_where_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("image,caption,caption\na.jpg,a dog,a cat\n")
+    assert "pairs.csv: two columns 'caption', and one is read" in refusal(tmp_path / "pairs.csv")
+
+
 @pytest.mark.parametrize(
     ("name", "mark", "told"), [("pairs.csv", ";", ";"), ("pairs.csv", "\t", "tabs"), ("pairs.tsv", ",", ",")]
 )

@@ -23,7 +23,6 @@
 import io
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,7 +40,16 @@ from crcl.data.files import NPY_ERRORS
 from crcl.data.subwords import Subwords, Words
 from crcl.data.vocab import Vocabulary
 from crcl.errors import InputError
-from crcl.saving import could_not_save, locked, write_array, write_arrays, write_bytes, write_json
+from crcl.saving import (
+    TRAINING,
+    could_not_save,
+    locked,
+    replacing_folder,
+    write_array,
+    write_arrays,
+    write_bytes,
+    write_json,
+)
 
 FORMAT = 1
 RECORD = {"piece", "epoch", "loss", "dev"}
@@ -111,43 +119,33 @@ class Run:
         path = Path(path).absolute()
         refuse_existing(path, overwrite=overwrite)
         _refuse_inputs_within(path, config)
-        fresh, old = (path.with_name(f".{path.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
         try:
-            fresh.mkdir(parents=True)
-            write_json(fresh / vocabulary.file, vocabulary.to_json())
-            if model is not None:
-                write_json(fresh / "model.json", model)
-            if noise is not None:
-                write_array(fresh / "noise.npy", noise)
-            if trusted is not None:
-                write_array(fresh / "trusted.npy", trusted)
-            if decoys is not None:
-                write_array(fresh / "decoys.npy", decoys)
-            if standardize is not None:
-                write_arrays(
-                    fresh / "standardize.npz", mean=standardize.mean, deviation=np.array(standardize.deviation)
-                )
-            for state, weights, beliefs in ((start, *START), (learnt, *LEARNT)):
-                if state is not None:
-                    write_weights(fresh / weights, state.weights)
-                if state is not None and state.beliefs is not None:
-                    _write_beliefs(fresh / beliefs, state.beliefs, sizes["pairs"])
-            files = sorted(file.name for file in fresh.iterdir())
-            about = {"format": FORMAT, "files": files, "sizes": sizes, "fingerprint": fingerprint}
-            optional = {"features": features, "imported": imported}
-            about |= {name: value for name, value in optional.items() if value}
-            write_json(fresh / "config.json", about | {"config": config})
-            if path.exists():
-                with locked(path):
-                    path.rename(old)
-            fresh.rename(path)
+            with replacing_folder(path, busy=TRAINING) as fresh:
+                write_json(fresh / vocabulary.file, vocabulary.to_json())
+                if model is not None:
+                    write_json(fresh / "model.json", model)
+                if noise is not None:
+                    write_array(fresh / "noise.npy", noise)
+                if trusted is not None:
+                    write_array(fresh / "trusted.npy", trusted)
+                if decoys is not None:
+                    write_array(fresh / "decoys.npy", decoys)
+                if standardize is not None:
+                    write_arrays(
+                        fresh / "standardize.npz", mean=standardize.mean, deviation=np.array(standardize.deviation)
+                    )
+                for state, weights, beliefs in ((start, *START), (learnt, *LEARNT)):
+                    if state is not None:
+                        write_weights(fresh / weights, state.weights)
+                    if state is not None and state.beliefs is not None:
+                        _write_beliefs(fresh / beliefs, state.beliefs, sizes["pairs"])
+                files = sorted(file.name for file in fresh.iterdir())
+                about = {"format": FORMAT, "files": files, "sizes": sizes, "fingerprint": fingerprint}
+                optional = {"features": features, "imported": imported}
+                about |= {name: value for name, value in optional.items() if value}
+                write_json(fresh / "config.json", about | {"config": config})
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
-        finally:
-            if old.exists() and not path.exists():
-                old.rename(path)
-            shutil.rmtree(fresh, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
         return cls(path, config, sizes, fingerprint, imported, features)
 
     @classmethod
@@ -407,6 +405,8 @@ def valid_sizes(sizes: Any) -> bool:
 def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
     """Stop before an existing folder is lost."""
     path = Path(path)
+    if Path.cwd().is_relative_to(path.resolve()):
+        raise InputError(f"{path}: the folder that this is called in, or one above; a run needs one of its own, in it")
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not overwrite:
@@ -419,7 +419,7 @@ def _refuse_inputs_within(path: Path, config: dict[str, Any]) -> None:
     """Files that a training reads are not lost with the run that it replaces."""
     for section in config.values():
         for value in section.values() if isinstance(section, dict) else ():
-            if isinstance(value, str) and value and path.resolve() in Path(value).resolve().parents:
+            if isinstance(value, str) and path.resolve() in Path(value).resolve().parents and Path(value).exists():
                 raise InputError(f"{path}: holds {value}, which is read, so it is not overwritten; give another name")
 
 

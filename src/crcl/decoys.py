@@ -30,7 +30,8 @@ _SURELY = 4.0  # standard errors by which a ratio below the usual thresholds mus
 _POINTS = 60  # thresholds at which it is read off
 _RESAMPLES = 1000
 _TOLD_APART = 0.55  # AUROC of decoys against pairs
-_THRESHOLDS = 200
+_THRESHOLDS = 200  # to choose from, each flagging half a percent of the pairs more than the one before
+_RARE = 0.05  # share of flagged pairs below which they are closer to each other, so that few mismatches are met too
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,10 @@ class Estimate:
     low: float
     high: float
     """Its interval of 95 %."""
+    beliefs: np.ndarray
+    """(N,) what was believed of the pairs in the end"""
     decoys: np.ndarray
-    """(D,) what was believed of the known mismatches in the end"""
+    """(D,) and of the known mismatches"""
     thresholds: np.ndarray
     """(T,) ascending; pairs believed in by less are flagged"""
     flagged: np.ndarray
@@ -52,27 +55,25 @@ class Estimate:
     """(T,) share of the flagged that are mismatched; NaN where nothing is flagged"""
     recall: np.ndarray
     """(T,) share of the mismatched that are flagged"""
-    beliefs: np.ndarray | None = None
-    """(N,) what was believed of the pairs: for intervals of precision"""
 
     def at(self, threshold: float) -> "Flagged":
         """What is to be expected of the pairs that are believed in by less."""
-        place = int(np.searchsorted(self.thresholds, threshold, side="right")) - 1
-        if place < 0:
-            return Flagged(threshold, 0, float("nan"), 0.0)
-        return Flagged(threshold, int(self.flagged[place]), float(self.precision[place]), float(self.recall[place]))
+        count, recall = int((self.beliefs < threshold).sum()), float((self.decoys < threshold).mean())
+        precision = _precision(self.rate, np.array([recall]), np.array([count]), len(self.beliefs))
+        return Flagged(threshold, count, float(precision[0]), recall)
 
     def precision_interval(self, threshold: float) -> tuple[float, float] | None:
-        """95 % of a bootstrap over pairs and decoys; None where nothing is flagged, or the beliefs are not known."""
-        if self.beliefs is None or not (self.beliefs < threshold).any():
+        """95 % of a bootstrap over pairs and decoys; None where nothing is flagged."""
+        if not (self.beliefs < threshold).any():
             return None
         return _precision_interval(self.beliefs, self.decoys, threshold)
 
     def balanced(self) -> float:
-        """The threshold with the best F1 of estimated precision and recall."""
+        """The threshold with the best F1 of estimated precision and recall; 0, which flags none, if none has any."""
         both = self.precision + self.recall
         f1 = np.divide(2 * self.precision * self.recall, both, out=np.zeros_like(both), where=both > 0)
-        return float(self.thresholds[int(np.argmax(f1))])
+        best = int(np.argmax(f1))
+        return float(self.thresholds[best]) if f1[best] > 0 else 0.0
 
     def precise(self, precision: float) -> float | None:
         """The highest threshold at which so large a share of the flagged is mismatched; None where there is none."""
@@ -145,15 +146,34 @@ def estimate(beliefs: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -> Estim
     # where no pair is seen below t, none is drawn again either: at the least there may be as many as are often unseen
     seen, known = g[: place + 1].sum(), f0[: place + 1].sum() / len(decoys)
     high = max(high, min(betaincinv(seen + 1, max(len(beliefs) - seen, 1), 0.975) / known, 1.0))
-    quantiles = np.quantile(beliefs, np.linspace(0, 1, _THRESHOLDS))
-    thresholds = np.unique([*(float(f"{value:.3g}") for value in quantiles), 1.0])  # numbers that one can type
+    thresholds = _thresholds(beliefs)
     flagged = np.searchsorted(np.sort(beliefs), thresholds)
     recall = np.searchsorted(np.sort(decoys), thresholds) / len(decoys)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        precision = np.minimum(rate * recall / (flagged / len(beliefs)), 1.0)
     return Estimate(
-        float(rate), min(float(low), float(rate)), float(high), decoys, thresholds, flagged, precision, recall, beliefs
+        rate=float(rate),
+        low=min(float(low), float(rate)),
+        high=float(high),
+        beliefs=beliefs,
+        decoys=decoys,
+        thresholds=thresholds,
+        flagged=flagged,
+        precision=_precision(float(rate), recall, flagged, len(beliefs)),
+        recall=recall,
     )
+
+
+def _thresholds(beliefs: np.ndarray) -> np.ndarray:
+    """Between which to choose: numbers that one can type. (T,) ascending"""
+    shares = np.linspace(0, 1, _THRESHOLDS)
+    if len(beliefs) > _THRESHOLDS:
+        shares = np.union1d(shares, np.geomspace(1 / len(beliefs), _RARE, _THRESHOLDS))
+    return np.unique([*(float(f"{value:.3g}") for value in np.quantile(beliefs, shares)), 1.0])
+
+
+def _precision(rate: float, recall: np.ndarray, flagged: np.ndarray, pairs: int) -> np.ndarray:
+    """Share of the flagged that are mismatched; NaN where nothing is flagged. (T,)"""
+    share = np.divide(rate * recall * pairs, flagged, out=np.full(len(flagged), np.nan), where=flagged > 0)
+    return np.minimum(share, 1.0)
 
 
 def told_apart(beliefs: np.ndarray, decoys: np.ndarray) -> bool:

@@ -13,9 +13,8 @@ FOLDER/about.json     what goes in, what comes out, and how tokens are made
 """
 
 import json
-import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,7 +35,7 @@ from crcl.matchers import MATCHERS, Encoded, Ensemble, Matcher
 from crcl.matchers.base import as_module, is_pretrained, reads_vectors
 from crcl.matchers.graphs import GRAPHS, images_graph, texts_graph
 from crcl.recipe import open_scorer
-from crcl.saving import write_bytes
+from crcl.saving import replacing_folder, write_bytes
 from crcl.score import Scorer, scoring
 
 FORMAT = 1
@@ -106,12 +105,11 @@ def load_weights(path: str | Path) -> Scorer:
 
 def save_model(path: str | Path, output: str | Path, *, overwrite: bool = False) -> None:
     """Write a run's CLIP or SigLIP as a folder that `from_pretrained` of `transformers` and `crcl import` read."""
-    output = Path(output)
+    output = Path(output).absolute()
     run, config, scorer = open_scorer(path, device="cpu")
     if run.networks > 1 or not isinstance(scorer.vocabulary, Subwords):
         raise InputError(f"{path}: {config.method} trained {run.networks} networks; a folder holds one model")
     _refuse_folder(output, overwrite=overwrite)
-    _make_folder(output)
     weights = as_module(scorer.matcher).state_dict()
     plain = {name.removeprefix("model."): value.contiguous() for name, value in weights.items()}
     padding = scorer.vocabulary.content.get("padding")
@@ -122,9 +120,11 @@ def save_model(path: str | Path, output: str | Path, *, overwrite: bool = False)
         "tokenizer.json": scorer.vocabulary.to_json(),
         "tokenizer_config.json": reading,
     }
-    for name, content in files.items():
-        write_bytes(output / name, _json_bytes(content), advice=_ADVICE)
-    write_bytes(output / "model.safetensors", safetensors.torch.save(plain, metadata={"format": "pt"}), advice=_ADVICE)
+    with _replacing(output) as fresh:
+        for name, content in files.items():
+            write_bytes(fresh / name, _json_bytes(content), advice=_ADVICE)
+        weights_of = safetensors.torch.save(plain, metadata={"format": "pt"})
+        write_bytes(fresh / "model.safetensors", weights_of, advice=_ADVICE)
 
 
 def save_onnx(path: str | Path, output: str | Path, *, overwrite: bool = False) -> float | None:
@@ -136,9 +136,7 @@ def save_onnx(path: str | Path, output: str | Path, *, overwrite: bool = False) 
     run, config, scorer = open_scorer(path, device="cpu")
     _refuse_matcher(config)
     _refuse_folder(output, overwrite=overwrite)
-    fresh, old = (output.with_name(f".{output.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
-    _make_folder(fresh)
-    try:
+    with _replacing(output) as fresh:
         _write_onnx(fresh, run, config, scorer)
         difference = largest_difference(fresh, scorer, features=run.sizes["features"])
         if difference is not None and not difference < _TOLERANCE:
@@ -146,17 +144,17 @@ def save_onnx(path: str | Path, output: str | Path, *, overwrite: bool = False) 
                 f"{path}: the graphs' vectors differ from torch's by {difference:.1e}, so they were not kept; "
                 "please report this with the versions of torch, onnx and onnxruntime"
             )
-        if output.exists():
-            output.rename(old)
-        fresh.rename(output)
+    return difference
+
+
+@contextmanager
+def _replacing(output: Path) -> Iterator[Path]:
+    _make_folder(output.parent)
+    try:
+        with replacing_folder(output, busy="another process is at work there") as fresh:
+            yield fresh
     except OSError as error:
         raise TrainingError(f"could not save {output}: {error.strerror or error}; {_ADVICE}") from error
-    finally:
-        if old.exists() and not output.exists():
-            old.rename(output)
-        shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-    return difference
 
 
 def _write_onnx(folder: Path, run: Run, config: Config, scorer: Scorer) -> None:

@@ -43,7 +43,7 @@ def refuse_other(data: Path, run: Path) -> None:
     """Refuse to go on in a folder that holds the audit of other data."""
     if (run / "config.json").is_file():
         there = recipe.stored_config(Run.open(run)).data.path
-        if Path(there) != data.absolute():
+        if Path(there).resolve() != data.resolve():
             raise InputError(
                 f"{run}: of other data, {there}; name another folder by --folder, or replace it by --overwrite"
             )

@@ -48,6 +48,7 @@ DECOYS = (
 )
 _HEAD = b"<!doctype html>\n<!-- crcl report -->\n"
 _OURS = {"index.html", ".index.html.tmp", "thumbs", ".lock"}
+_LEFT_BY_LOOKING = {".DS_Store", "Thumbs.db", "desktop.ini"}
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def refuse_foreign(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise InputError(f"{folder}: a file, expected a folder for the report")
-    others = sorted({path.name for path in folder.iterdir()} - _OURS)
+    others = sorted({path.name for path in folder.iterdir()} - _OURS - _LEFT_BY_LOOKING)
     page = folder / "index.html"
     if page.exists() and not (page.is_file() and read_bytes(page).startswith(_HEAD)):
         others.append(page.name)

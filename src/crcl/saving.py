@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,11 +15,12 @@ import numpy as np
 
 from crcl.errors import InputError, TrainingError
 
+TRAINING = "another process is training this run"
 RESUME = "what was saved before is still there: make room and go on with --resume"
 
 
 @contextmanager
-def locked(path: Path, *, busy: str = "another process is training this run", wait: bool = False) -> Iterator[None]:
+def locked(path: Path, *, busy: str = TRAINING, wait: bool = False) -> Iterator[None]:
     """Hold a folder; unlike flock this lock is not inherited by workers, who outlive a killed training."""
     try:
         file = _lock_file(path)
@@ -65,6 +67,27 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+@contextmanager
+def replacing_folder(path: Path, *, busy: str) -> Iterator[Path]:
+    """A folder to fill, which becomes `path` when all is there: the old one goes then, and stays if anything fails.
+
+    An old one that another process holds is left alone, with `busy` as the error.
+    """
+    fresh, old = (path.with_name(f".{path.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
+    try:
+        fresh.mkdir(parents=True)
+        yield fresh
+        if path.exists():
+            with locked(path, busy=busy):
+                path.rename(old)
+        fresh.rename(path)
+    finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def require_writable(path: Path) -> None:

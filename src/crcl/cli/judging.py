@@ -122,10 +122,13 @@ def audit(
     Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; truth
     where known; suggestions for suspects. A table's held-out rows are not trained on, and so not judged.
     """
-    run, folder = source, folder or Path(f"{source.absolute().stem}-audit")
-    of_data = {"model": model, "decoys": share, "preset": preset, "seed": seed, "set": settings}
+    run, home = source, folder or Path(f"{source.absolute().stem}-audit")
+    of_data = {"model": model, "folder": folder, "decoys": share, "preset": preset, "seed": seed, "set": settings}
+    of_data |= {"image-column": image_column, "caption-column": caption_column, "overwrite": overwrite or None}
     if is_data := pipeline.is_data(source):
-        report, output, run = report or folder / "report", output or folder / "audit.csv", folder / "run"
+        if data is not None:
+            raise InputError(f"{source}: that is the data; --data tells where that of a run is now")
+        report, output, run = report or home / "report", output or home / "audit.csv", home / "run"
     elif given := [f"--{name}" for name, value in of_data.items() if value is not None]:
         raise InputError(f"{source}: a run, which is trained already; {', '.join(given)} would change nothing")
     else:
@@ -149,9 +152,10 @@ def audit(
             "data.skip_empty": True if tables.is_table(source) else None,
             "train.seed": seed,
             "train.device": device,
+            "train.memory": memory,
         }
         train_first(
-            source, folder, asked, preset=preset, settings=settings or [], model=model, images=images, anew=overwrite
+            source, home, asked, preset=preset, settings=settings or [], model=model, images=images, anew=overwrite
         )
         data = features = text_features = ids = None  # as the run has them
     with _kept():

@@ -67,6 +67,8 @@ def place(path: Path, row: int | np.integer) -> str:
 
 def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
     """Those of the columns that are read; refuses a table that lacks one."""
+    twice = [column for column in (*columns, "split") if there.count(column) > 1]
+    refuse([f"{path}: two columns '{column}', and one is read; name or leave out the other" for column in twice])
     missing = [column for column in columns if column not in there]
     options = {columns.image: "--image-column", columns.caption: "--caption-column"}
     refuse(

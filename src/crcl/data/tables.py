@@ -78,7 +78,10 @@ def read(
     if left_out:
         kept = [i for i, name in enumerate(names) if name not in left_out]
         if not kept:
-            raise InputError(f"{path}: every image of split '{split}' is in {skipped}")
+            raise InputError(
+                f"{path}: none of the {len(set(names))} images of split '{split}' could be read, {skipped} says why; "
+                "mend some, or say in a column 'split' which rows are for train and dev"
+            )
         chosen, names, captions = chosen[kept], [names[i] for i in kept], [captions[i] for i in kept]
     if listed is not None:
         _refuse_missing(path, chosen, names, listed, stored_rows)
