@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -33,6 +34,7 @@ from crcl.data.pairs import Pairs
 from crcl.errors import InputError, TrainingError
 from crcl.metrics import detection
 from crcl.progress import Terminal
+from crcl.saving import write_json
 from crcl.score import mean_similarities
 
 
@@ -129,24 +131,28 @@ def own_settings(own: list[list[str]], method: str) -> list[str]:
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """Train one run, or go on with it, and measure it on the test split; what failed says why instead."""
+    about = {"method": job["method"], "rate": job["rate"], "seed": job["seed"]}
+    try:
+        return about | measured(job)
+    except (InputError, TrainingError) as error:
+        return {**about, "failed": str(error)}
+
+
+def measured(job: dict[str, Any]) -> dict[str, Any]:
     chosen = configure(job)
     folder = job["runs"] / f"{job['matcher']}-{job['rate']:g}-{job['method']}-{job['seed']}"
-    result = folder / "result.json"
-    about = {"method": job["method"], "rate": job["rate"], "seed": job["seed"]}
     values: dict[str, Any] = {}
-    if result.is_file():
+    if (folder / "result.json").is_file():
         recipe.refuse_changes(Run.open(folder), chosen)
-        values = json.loads(result.read_text("utf-8"))
+        with suppress(ValueError):  # half a file is none
+            values = json.loads((folder / "result.json").read_text("utf-8"))
     if not values and job["gather"]:
-        return {**about, "failed": "not trained yet"}
+        return {"failed": "not trained yet"}
     if not values or (job["crowd"] is not None and "people" not in values):
-        try:
-            run = recipe.train(chosen, folder, resume=True, listeners=[terminal(chosen)])
-        except TrainingError as error:
-            return {**about, "failed": str(error)}
+        run = recipe.train(chosen, folder, resume=True, listeners=[terminal(chosen)])
         values = score(run, chosen, job["crowd"])
-        result.write_text(json.dumps(values), encoding="utf-8")
-    return {**about, **values, "seconds": seconds(folder)}
+        write_json(folder / "result.json", values)
+    return {**values, "seconds": seconds(folder)}
 
 
 def seconds(folder: Path) -> float:

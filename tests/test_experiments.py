@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from embedded import write_embeddings
 from tiny import write_folder
 
 from crcl import config, experiments
@@ -159,6 +160,53 @@ def test_compared_methods_are_trained_as_the_page_of_methods_says(planner):
     assert compared == 7 + len(NEWER)
 
 
+def test_on_other_data_they_are_trained_as_the_page_of_methods_says(planner):
+    """Its table has what the schedules of COCO and CC152K change; what it does not name is as on Flickr30K."""
+    page = (Path(__file__).parents[1] / "docs/methods.md").read_text("utf-8").partition("### Other data")[2]
+    lines = re.findall(r"^\| `([\w-]+)` \| (.*?) \| (.*?) \|$", page, flags=re.MULTILINE)
+    recipes = {recipe.method: recipe for recipe in planner.profile.recipes.values()}
+    assert {method for method, *_ in lines} == {"crcl", *recipes} - {HARDEST}
+    for method, *cells in lines:
+        for folder, cell in zip(("coco_precomp", "cc152k_precomp"), cells, strict=True):
+            if method == "crcl":
+                presets = {
+                    source.presets["sgr"] for source in planner.profile.sources.values() if source.folder == folder
+                }
+                assert {cell} == {f"`--preset {preset}`" for preset in presets}
+                continue
+            usual, _, severe = cell.partition("from 60 % on")
+            for rate in (0.2, 0.6):
+                told = dict(setting.split("=") for setting in re.findall(r"`([\w.]+=.*?)`", usual))
+                told |= dict(setting.split("=") for setting in re.findall(r"`([\w.]+=.*?)`", severe) if rate >= 0.6)
+                here, f30k = (
+                    dict(
+                        setting.split("=")
+                        for setting in recipes[method].settings_for(matcher="sgr", folder=name, noise=rate)
+                    )
+                    for name in (folder, "f30k_precomp")
+                )
+                assert here == f30k | told, (method, folder, rate)
+
+
+@pytest.mark.parametrize(
+    ("matcher", "folder", "epochs", "rate", "update"),
+    [
+        ("scan", "f30k_precomp", "[30]", "0.0002", "15"),
+        ("scan", "coco_precomp", "[20]", "0.0005", "10"),
+        ("saf", "f30k_precomp", "[30]", "0.0002", "20"),
+        ("saf", "coco_precomp", "[20]", "0.0002", "10"),
+        ("sgr", "f30k_precomp", "[40]", "0.0002", "30"),
+        ("sgr", "coco_precomp", "[20]", "0.0002", "10"),
+        ("vse", "f30k_precomp", "[25]", "0.0005", "15"),
+        ("vse", "coco_precomp", "[25]", "0.0005", "15"),
+    ],
+)
+def test_plain_training_has_each_matchers_published_schedule(planner, matcher, folder, epochs, rate, update):
+    settings = planner.profile.recipe("plain").settings_for(matcher=matcher, folder=folder, noise=0.4)
+    found = dict(setting.split("=") for setting in settings)
+    assert [found[f"train.{key}"] for key in ("pieces", "lr", "lr_update")] == [epochs, rate, update]
+
+
 def test_only_vse_takes_all_negatives_in_its_first_epoch(planner):
     jobs = jobs_of(planner, [experiments.experiment(name) for name in TRAINED])
     found = {(job.config.matcher.name, job.config.loss.first_epochs) for job in jobs if job.config.method == HARDEST}
@@ -258,6 +306,21 @@ def test_one_changed_number_of_any_image_is_another_run(tmp_path, split, image):
     features = np.load(folder / f"{split}_ims.npy")
     features[image, 1, 2] += 1e-3
     np.save(folder / f"{split}_ims.npy", features)
+    assert key() != before
+
+
+def test_one_changed_number_of_any_captions_vector_is_another_run(tmp_path):
+    def key():
+        planner = Planner(experiments.profile("cpu"), folder, seeds=1, matcher="dual")
+        return jobs_of(planner, [experiments.experiment("table4")])[0].key
+
+    columns = {"split": ["train"] * 160 + ["dev"] * 20 + ["test"] * 20}
+    folder = write_embeddings(tmp_path / "data", 200, columns=columns)
+    before = key()
+    assert key() == before
+    vectors = np.load(folder / "text_emb" / "text_emb_0.npy")
+    vectors[7, 3] += 0.5
+    np.save(folder / "text_emb" / "text_emb_0.npy", vectors)
     assert key() != before
 
 
@@ -363,6 +426,11 @@ def test_a_table_of_ones_own_is_read_like_one_of_the_papers(folders, tmp_path):
         (MINE.replace('"table1"', '"table9"'), "rows_of.table: must be 'table1'"),
         ("columns = ['f3k']\n" + MINE, "columns: no data set 'f3k' (did you mean 'f30k'?)"),
         ("noise = [0.4]\n[[sweeps]]\nname = 'x'\nvalues = [1]\nruns = ['crcl/vse']", "sweeps[1].key: is missing"),
+        (
+            "noise = [0.4]\n[[sweeps]]\nname = 'x'\nkey = 'loss.tau'\nvalues = [0.1234567, 0.1234568]\n"
+            "runs = ['crcl/vse']",
+            "rows: two are called 'x = 0.123457'",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_table_of_ones_own_is_named_with_its_place(tmp_path, content, message):

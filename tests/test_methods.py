@@ -269,6 +269,20 @@ def test_a_gradient_that_is_not_finite_is_an_error_before_it_spoils_the_weights(
     assert torch.equal(weights(learner.module), before)
 
 
+def test_float16_skips_a_step_whose_gradient_is_not_finite_but_not_all_of_them(small: Pieces) -> None:
+    learner, batch = small.learner(precision="float16"), batch_of(small)
+    before = weights(learner.module)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            learner.descent.step((diagonal(learner.similarities(batch)).float() * 0).sqrt(), batch, 0.1)
+
+    steps(20)
+    with pytest.raises(TrainingError, match=r"the gradient became NaN or infinite.*train\.precision=float32"):
+        steps(20)
+    assert torch.equal(weights(learner.module), before)
+
+
 def test_half_precision_trains_with_losses_in_single_precision(small: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

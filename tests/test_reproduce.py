@@ -1,5 +1,6 @@
 """`crcl reproduce`: every table and figure on tiny data, sharing runs, killed and gone on with, on a cluster."""
 
+import json
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -243,6 +245,84 @@ def test_killed_it_goes_on_where_it_was(crcl: Crcl, data: Path, out: Path, tmp_p
     assert len(kept) >= len(done) - 1  # all but the one that was being trained
     assert all(path.read_bytes().startswith(lines) for path, lines in done.items())
     assert (tmp_path / "table4.csv").read_bytes() == (out / "table4.csv").read_bytes()
+
+
+def test_what_a_cluster_was_given_is_not_changed_by_what_is_printed_later(data: Path, tmp_path: Path) -> None:
+    planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
+    planned = reproduce.jobs_of(planner, [experiments.experiment("table4")])
+    store = jobs.Store(tmp_path / "o u t")
+    kept = jobs.write_jobs(store, planned[:3], "my table").read_text()
+    assert "#SBATCH --job-name=crcl-my_table\n" in kept
+    jobs.write_jobs(store, planned[3:], "another")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "crcl").write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "bin" / "crcl").chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    for number in (1, 2, 3, 4):
+        task = {"PATH": path, "SLURM_ARRAY_TASK_ID": str(number)}
+        done = subprocess.run(["bash"], input=kept, env=task, capture_output=True, text=True)
+        assert done.returncode == (1 if number == 4 else 0)
+        wanted = planned[number - 1].command(store.run(planned[number - 1]).absolute())[1:] if number < 4 else []
+        assert done.stdout.splitlines() == wanted
+    assert "job 4: there are 3" in done.stderr
+
+
+def test_a_figure_of_one_rate_is_drawn_for_each(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
+    experiment = replace(experiments.experiment("table1"), figure="epochs")
+    blocks, seen = planner.blocks(experiment), []
+    monkeypatch.setitem(
+        reproduce.DRAWN, "epochs", lambda store, blocks, parts, title: seen.append([block.noise for block in blocks])
+    )
+    assert list(reproduce._figures(jobs.Store(tmp_path), experiment, blocks, [None] * len(blocks), [])) == []
+    assert seen == [[0.2], [0.4], [0.6], [0.8]]
+
+
+@pytest.mark.parametrize("content", ['{"scores": {"i2t R@1": null}}', "[" * 100_000, "{", "[]", "NaN"])
+def test_damaged_scores_are_none(data: Path, tmp_path: Path, content: str) -> None:
+    planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
+    trial = planner.blocks(experiments.experiment("table4"))[0].entries[0].trials[0]
+    store = jobs.Store(tmp_path)
+    store.scored.mkdir()
+    (store.scored / f"{trial.key}.json").write_text(content)
+    assert store.scores(trial) is None
+    numbers = dict.fromkeys(experiments.SCORES, 1.0)
+    (store.scored / f"{trial.key}.json").write_text(json.dumps({"scores": numbers}))
+    assert store.scores(trial) is not None
+    (store.scored / f"{trial.key}.json").write_text(json.dumps({"scores": numbers | {"rSum": float("nan")}}))
+    assert store.scores(trial) is None
+
+
+@pytest.mark.slow
+def test_damaged_records_cost_a_line_and_are_named(crcl: Crcl, data: Path, out: Path, tmp_path: Path) -> None:
+    assert crcl(*words("supp-fig-losses", data, out)).code == 0
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    planner = Planner(experiments.profile("cpu"), data, seeds=2, settings=TINY, matcher="bow")
+    trials = planner.blocks(experiments.experiment("supp-fig-losses"))[0].entries[0].trials
+    for trial, content in zip(trials, ("{\n", ""), strict=True):
+        (tmp_path / "runs" / trial.jobs[0].key / "metrics.jsonl").write_text(content)
+    answer = crcl(*words("supp-fig-losses", data, tmp_path, "--gather"))
+    assert answer.code == 1
+    assert "2 of " in answer.err
+    assert answer.err.count("and the same command trains it anew") == 2
+    assert (tmp_path / "supp-fig-losses.csv").read_bytes() == (out / "supp-fig-losses.csv").read_bytes()
+    assert (tmp_path / "supp-fig-losses.png").read_bytes() != (out / "supp-fig-losses.png").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [b"", b"no", None])
+def test_what_was_kept_of_the_pairs_is_made_again_if_it_is_damaged(
+    crcl: Crcl, data: Path, out: Path, tmp_path: Path, damage: bytes | None
+) -> None:
+    assert crcl(*words("fig2", data, out)).code == 0
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    (kept, *_) = sorted((tmp_path / "scores").glob("*.npz"))
+    before = kept.read_bytes()
+    kept.write_bytes(before[: len(before) // 2] if damage is None else damage)
+    assert crcl(*words("fig2", data, tmp_path, "--gather")).code == 0
+    assert (tmp_path / "fig2-pairs.png").read_bytes() == (out / "fig2-pairs.png").read_bytes()
+    with np.load(kept) as found:
+        assert set(found) == {"similarity", "belief", "truth"}
 
 
 @pytest.mark.slow

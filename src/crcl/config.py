@@ -272,7 +272,7 @@ class TrainConfig(Section):
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number type of the matcher's products; losses are always float32."""
     memory: Positive = 4.0
-    """GiB that the intermediate results of saf or sgr may take; with less, a step computes them twice."""
+    """GiB that the intermediate results of saf, sgr or scan may take; with less, a step computes them twice."""
     save_minutes: NotNegative = 10.0
     """Minutes between saves within an epoch, beside the save after each epoch."""
     start: OptionalText = None

@@ -4,18 +4,20 @@
                            empty file `finished` marks those that were seen to be
     OUT/scores/KEY.json    what a run, or several together, reached on a split; KEY.npz: what it says of its pairs
     OUT/logs/KEY.log       what a training said that ran beside others
-    OUT/jobs.txt, jobs.sh  the trainings that are left to do, one command a line, and a Slurm job array of them
+    OUT/jobs.txt, jobs.sh  the trainings that are left to do, one command a line, and a Slurm job array that has them
 
 A job is done by `crcl train ... --resume`, here or anywhere else, so a killed one goes on where it was.
 """
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -89,9 +91,10 @@ class Store:
         """What was measured, if it was. (scores,)"""
         try:
             content = json.loads((self.scored / f"{trial.key}.json").read_text("utf-8"))
-            return np.array([content["scores"][name] for name in SCORES], dtype=np.float64)
-        except (OSError, ValueError, KeyError, TypeError):
+            found = np.array([content["scores"][name] for name in SCORES], dtype=np.float64)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
+        return found if np.isfinite(found).all() else None
 
     def measure(self, trial: Trial) -> np.ndarray:
         """Score the runs of a trial together and each alone; every similarity is computed once. (scores,)"""
@@ -118,14 +121,17 @@ class Store:
     def pairs(self, job: Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Similarity, belief and truth of each training pair of a run. (N,) each"""
         path = self.scored / f"{job.key}.npz"
-        if not path.is_file():
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return arrays["similarity"], arrays["belief"], arrays["truth"]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # not there, or damaged
             run, config, scorer = recipe.open_scorer(self.run(job), device=job.config.train.device)
             pairs = inputs.audited_pairs(run, config)
             truth = np.ones(len(pairs), bool) if pairs.truth is None else pairs.truth
+            similarity, belief = scorer.pair_similarities(pairs), run.load_ledger()
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_arrays(path, similarity=scorer.pair_similarities(pairs), belief=run.load_ledger(), truth=truth)
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays["similarity"], arrays["belief"], arrays["truth"]
+            write_arrays(path, similarity=similarity, belief=belief, truth=truth)
+            return similarity, belief, truth
 
 
 def missing(store: Store, jobs: Iterable[Job]) -> list[Job]:
@@ -239,20 +245,25 @@ class _Pace:
 
 
 def write_jobs(store: Store, jobs: Sequence[Job], name: str) -> Path:
-    """`jobs.txt`, one command a line, and a Slurm job array that runs them; gives the script."""
+    """`jobs.txt`, one command a line, and a Slurm job array that runs them; gives the script.
+
+    The script has the commands in it: Slurm keeps a copy, and what is written here later changes nothing for it.
+    """
     store.out.mkdir(parents=True, exist_ok=True)
-    listed, script = store.out.absolute() / "jobs.txt", store.out / "jobs.sh"
+    listed, script = store.out / "jobs.txt", store.out / "jobs.sh"
     commands = [shlex.join(job.command(store.run(job).absolute())) for job in jobs]
     write_bytes(listed, "".join(f"{line}\n" for line in commands).encode())
     lines = [
         "#!/bin/bash",
-        f"#SBATCH --job-name=crcl-{name}",
+        f"#SBATCH --job-name=crcl-{re.sub(r'[^A-Za-z0-9_.+-]', '_', name)}",
         f"#SBATCH --array=1-{max(len(jobs), 1)}",
         "# Add what your cluster needs: --partition, --gres=gpu:1, --time. A job that was stopped goes on when it is",
         "# submitted again. When all are done, `crcl reproduce` as before, without --print-jobs, makes the tables.",
         "set -euo pipefail",
-        f'command=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" {shlex.quote(str(listed))})',
-        'eval "$command"',
+        'case "$SLURM_ARRAY_TASK_ID" in',
+        *(f"{number}) {line} ;;" for number, line in enumerate(commands, 1)),
+        f'*) echo "job $SLURM_ARRAY_TASK_ID: there are {len(jobs)}" >&2; exit 1 ;;',
+        "esac",
     ]
     write_bytes(script, "\n".join([*lines, ""]).encode())
     return script

@@ -341,7 +341,7 @@ class Planner:
         return any(path.resolve() != (self.pixels / PIXELS[0]).resolve() for path in given)
 
     def fingerprint(self, row: Row, source: Source, *splits: str) -> str:
-        """What splits are known by: captions, images, and the features of all images, as a row reads them."""
+        """What splits are known by: captions, images, and the features of all, as a row reads them."""
         folder, settings = str(self.folder(source)), self._asked(row)
         known = (folder, *splits, *settings)
         if known not in self._fingerprints:
@@ -356,7 +356,13 @@ class Planner:
         for first in range(0, pairs.images, AT_ONCE):
             digest.update(pairs.gather(np.arange(first, min(first + AT_ONCE, pairs.images))).data)
         shape = f"{pairs.images} x {pairs.features.shape[1:]}"
-        return [pairs.fingerprint(), shape, digest.hexdigest()]
+        known = [pairs.fingerprint(), shape, digest.hexdigest()]
+        if pairs.text_features is not None:
+            digest = hashlib.sha256()
+            for first in range(0, len(pairs), AT_ONCE):
+                digest.update(pairs.gather_texts(np.arange(first, min(first + AT_ONCE, len(pairs)))).data)
+            known.append(digest.hexdigest())
+        return known
 
 
 def _absolute(setting: str) -> str:

@@ -1,13 +1,14 @@
 """The paper's tables and figures from runs: what is written of them, ours beside the paper's."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from crcl import comparison, plots, theory
+from crcl import comparison, plots, recipe, theory
 from crcl.checkpoint import Run
 from crcl.comparison import Line, Part
 from crcl.errors import InputError
@@ -42,7 +43,7 @@ def gather(
     failed = _measure_all(store, blocks, say)
     parts = [_part(store, block) for block in blocks]
     looked_at, unreadable = _pairs(store, planner, experiment)
-    failed += unreadable
+    failed += [*unreadable, *(_damaged_histories(store, blocks) if experiment.figure == "epochs" else ())]
     figures = dict(_figures(store, experiment, blocks, parts, looked_at))
     store.out.mkdir(parents=True, exist_ok=True)
     written = [store.out / f"{name}{ending}" for name in figures for ending in (".png", ".svg")]
@@ -144,10 +145,10 @@ def _figures(
     name, title = experiment.name, experiment.title
     if experiment.bound is not None:
         yield name, _bound(int(experiment.bound["n"]), experiment.bound["noise"])
-    labels = list(dict.fromkeys(block.label for block in blocks))
-    for number, label in enumerate(labels):
-        mine = [place for place, block in enumerate(blocks) if block.label == label]
-        named = name if len(labels) == 1 else f"{name}-{number + 1}"
+    each = [(block.label, block.noise if experiment.figure in OF_ONE_RATE else None) for block in blocks]
+    for number, one in enumerate(dict.fromkeys(each)):
+        mine = [place for place, other in enumerate(each) if other == one]
+        named = name if len(set(each)) == 1 else f"{name}-{number + 1}"
         shown = [blocks[place] for place in mine], [parts[place] for place in mine]
         figure = DRAWN[experiment.figure](store, *shown, title)
         if figure is not None:
@@ -230,15 +231,33 @@ def _epochs(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title:
 
 
 def _histories(store: Store, entry: Entry) -> list[list[dict[str, Any]]]:
-    """The records of the last piece, of every seed that is done and measured."""
+    """The records of the last piece, of every seed that is done and measured, and whose records are all there."""
     found = []
     for trial in entry.trials:
         if store.scores(trial) is not None and not missing(store, trial.jobs):
-            records = Run.open(store.run(trial.jobs[0])).metrics()
-            found.append([record for record in records if record["piece"] == records[-1]["piece"]])
-    return found
+            with suppress(InputError):  # `_damaged_histories` tells
+                records = Run.open(store.run(trial.jobs[0])).metrics()
+                found.append([record for record in records if record["piece"] == records[-1]["piece"]])
+    longest = max(map(len, found), default=0)
+    return [records for records in found if longest and len(records) == longest]
 
 
+def _damaged_histories(store: Store, blocks: Sequence[Block]) -> list[str]:
+    """What is wrong with runs that are done, and whose records cannot be drawn."""
+    failed: dict[str, str] = {}
+    for job in (trial.jobs[0] for block in blocks for entry in block.entries for trial in entry.trials):
+        if store.finished(job):
+            try:
+                done, planned = recipe.epochs_done(Run.open(store.run(job)), job.config)
+                if done < planned:
+                    raise InputError(f"{store.run(job)}: metrics of {done} epochs, expected {planned}")
+            except InputError as error:
+                failed[job.key] = store.blame(job, str(error))
+    return list(failed.values())
+
+
+OF_ONE_RATE = ("sweeps", "epochs")
+"""Figures that are drawn for each rate apart."""
 DRAWN: dict[str, Callable[[Store, Sequence[Block], Sequence[Part], str], Figure | None]] = {
     "robustness": _robustness,
     "bars": _bars,

@@ -199,7 +199,7 @@ def _swept(entry: dict[str, Any], noise: Sequence[float]) -> list[Row]:
     """A row for each value of a parameter."""
     return [
         Row(
-            name=f"{entry['name']} = {value:g}",
+            name=swept_name(entry["name"], value),
             noise=tuple(noise),
             runs=_runs(entry["runs"]),
             settings=(f"{entry['key']}={value}",),
@@ -207,6 +207,11 @@ def _swept(entry: dict[str, Any], noise: Sequence[float]) -> list[Row]:
         )
         for value in entry["values"]
     ]
+
+
+def swept_name(name: str, value: float) -> str:
+    """What the row of one value of a parameter is called."""
+    return f"{name} = {value:g}"
 
 
 def _runs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -8,7 +8,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crcl.config import KEYS, MATCHER_NAMES, METHOD_NAMES, keys_of, read_toml
 from crcl.errors import InputError, did_you_mean
-from crcl.experiments.declared import ANY_DATA, NAMES, PROFILES, SCORES, ZERO_SHOT, of_the_paper, own, profile
+from crcl.experiments.declared import (
+    ANY_DATA,
+    NAMES,
+    PROFILES,
+    SCORES,
+    ZERO_SHOT,
+    of_the_paper,
+    own,
+    profile,
+    swept_name,
+)
 
 Rates = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)]
 Runs = list[Annotated[str, Field(pattern="^[^/]+/[^/]+$")]]
@@ -106,7 +116,8 @@ def _contradictions(table: _UsersTable) -> Iterator[str]:
         if name not in taken:
             yield f"rows_of.names: no row '{name}'{did_you_mean(name, taken)}; there are {', '.join(sorted(taken))}"
     wanted = taken & set((table.rows_of.names if table.rows_of else None) or taken)
-    names = [*wanted, *(row.name for row in table.rows)]
+    swept = [swept_name(sweep.name, value) for sweep in table.sweeps for value in sweep.values]
+    names = [*wanted, *(row.name for row in table.rows), *swept]
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
         yield f"rows: two are called '{name}'"
     for kind, rows in (("rows", table.rows), ("distributions", table.distributions)):

@@ -14,6 +14,7 @@ from crcl.errors import TrainingError
 from crcl.matchers.base import Encoded, Matcher, raw_scores
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
+_SMALLEST_SCALE = 1e-4  # of float16 losses: halved at each step that is skipped, so thirty of them in a row
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,11 @@ class Descent:
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.clip if self.clip > 0 else float("inf"))
         if not self.scaler.is_enabled() and not np.isfinite(float(norm)):
-            raise TrainingError(_describe_failure(losses * float("nan"), batch).replace("the loss", "the gradient", 1))
+            raise TrainingError(_gradient_failure(losses, batch))
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        if self.scaler.is_enabled() and self.scaler.get_scale() < _SMALLEST_SCALE:
+            raise TrainingError(f"{_gradient_failure(losses, batch)}; so does train.precision=float32")
         return value
 
     def state_dict(self) -> dict[str, Any]:
@@ -179,6 +182,10 @@ def _autocast_dtype(device: torch.device, precision: Precision) -> torch.dtype:
 def _has_bfloat16(device: torch.device) -> bool:
     """In hardware: torch itself also counts what it can only imitate, slowly."""
     return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _gradient_failure(losses: Tensor, batch: Batch) -> str:
+    return _describe_failure(losses * float("nan"), batch).replace("the loss", "the gradient", 1)
 
 
 def _describe_failure(losses: Tensor, batch: Batch) -> str:

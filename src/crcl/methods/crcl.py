@@ -10,9 +10,8 @@ from crcl.ledger import Ledger
 from crcl.losses import Terms, active_complementary, matching_log_probs, pair_probability
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Clock, Learner, StepLog
+from crcl.methods.passes import EVALUATION
 from crcl.score import scoring
-
-_EVALUATION_STREAM = 1
 
 
 class CRCL:
@@ -62,7 +61,7 @@ class CRCL:
     def _observe_in_eval_mode(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         """Replace the p̂ of this epoch's steps by those of the matcher as it is at its end, without augmentation."""
         done = max(clock.step - len(batches), 0)
-        for batch in batches.epoch(clock.total_epoch, start=done, stream=_EVALUATION_STREAM, augment=False):
+        for batch in batches.epoch(clock.total_epoch, start=done, stream=EVALUATION, augment=False):
             with scoring(self.matcher):
                 sims = self.learner.similarities(batch)
                 self.ledger.record(batch.pairs, pair_probability(*matching_log_probs(sims, self.tau)))

@@ -11,10 +11,8 @@ from crcl.data.batches import Batch, Batches
 from crcl.losses import dynamic_hinge, evidence_share, evidential
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.passes import of_pairs
+from crcl.methods.passes import EVALUATION, of_pairs
 from crcl.score import scoring
-
-_EVALUATION_STREAM = 1
 
 
 class DECL:
@@ -83,7 +81,7 @@ class DECL:
 
     def _divide(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         """Judge each pair in a random batch, by the matcher as it is at the epoch's beginning."""
-        for batch in batches.epoch(clock.total_epoch, start=clock.step, stream=_EVALUATION_STREAM, augment=False):
+        for batch in batches.epoch(clock.total_epoch, start=clock.step, stream=EVALUATION, augment=False):
             with scoring(self.matcher):
                 self._believe(batch, self.learner.scores(batch))
             yield StepLog(len(batch), float("nan"), phase="division")

@@ -1,4 +1,4 @@
-"""The passes that an epoch of a dividing method is made of: their orders, what is done of them, two that many share."""
+"""The passes that an epoch is made of: their orders, what is done of them, two that dividing methods share."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,6 +11,7 @@ from crcl.methods.base import Clock, Learner, StepLog
 from crcl.score import scoring
 
 # What sets the orders of one epoch's passes apart; a second network's is one higher.
+EVALUATION = 1  # of all pairs by a method of one network
 WARMUP, MEASURING, CLEAN, NOISY = 0, 2, 4, 6
 
 
