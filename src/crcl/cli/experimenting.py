@@ -86,24 +86,14 @@ def reproduce(
     for line in dict.fromkeys([*others, *lines]):
         note(f"left out: {line}")
     if print_jobs:
-        left = jobs.missing(store, planned)
-        script = jobs.write_jobs(store, left, "-".join(experiment.name for experiment in wanted))
-        for job in left:
-            out.print(shlex.join(job.command(store.run(job).absolute())), soft_wrap=True)
-        note(f"{len(left)} of {len(planned)} runs are left; one command a line here, or: sbatch {script}")
+        _print_jobs(store, planned, "-".join(experiment.name for experiment in wanted))
         return
     failed = []
     make_folder(store.scored)
     if not only_gather:
         with locked(folder, busy="another `crcl reproduce` is at work here; --gather writes what there is so far"):
             failed = _train_jobs(store, jobs.missing(store, planned), processes)
-    with locked(store.scored, wait=True):  # what is written takes minutes at most
-        for experiment in wanted:
-            command = _reproduce_command(experiment, planner)
-            written, unreadable = reproducing.gather(store, planner, experiment, command=command, say=say)
-            failed += unreadable
-            for path in written:
-                out.print(str(path), soft_wrap=True)
+    failed += _gather(store, planner, wanted)
     if failed:
         told = list(dict.fromkeys(failed))
         raise TrainingError("\n".join([f"{len(told)} of {len(planned)} runs failed:", *told]))
@@ -130,6 +120,27 @@ def _train_jobs(store: jobs.Store, left: list[jobs.Job], processes: int) -> list
         return jobs.train_here(store, left, say=say, listen=terminal)
     except Interrupted as stop:
         raise typer.Exit(130) from stop  # the same command goes on
+
+
+def _print_jobs(store: jobs.Store, planned: Sequence[jobs.Job], name: str) -> None:
+    left = jobs.missing(store, planned)
+    script = jobs.write_jobs(store, left, name)
+    for job in left:
+        out.print(shlex.join(job.command(store.run(job).absolute())), soft_wrap=True)
+    note(f"{len(left)} of {len(planned)} runs are left; one command a line here, or: sbatch {script}")
+
+
+def _gather(store: jobs.Store, planner: Planner, wanted: Sequence[experiments.Experiment]) -> list[str]:
+    """Write what there is; gives what is wrong with runs that cannot be read."""
+    failed = []
+    with locked(store.scored, wait=True):  # what is written takes minutes at most
+        for experiment in wanted:
+            command = _reproduce_command(experiment, planner)
+            written, unreadable = reproducing.gather(store, planner, experiment, command=command, say=say)
+            failed += unreadable
+            for path in written:
+                out.print(str(path), soft_wrap=True)
+    return failed
 
 
 def _reproduce_command(experiment: experiments.Experiment, planner: Planner) -> str:

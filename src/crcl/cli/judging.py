@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from crcl import audit as auditing
@@ -32,7 +33,9 @@ from crcl.cli.options import (
 )
 from crcl.cli.screen import note, out, tell_next
 from crcl.data import tables
+from crcl.data.pairs import Pairs
 from crcl.errors import InputError, Interrupted
+from crcl.score import Scorer
 
 OF_DATA, FILES = "Given data, not a run", "Files of features"
 PRESETS = ", ".join(config.presets())
@@ -166,13 +169,7 @@ def audit(
         at = flagged_below(stored, beliefs, estimate, threshold, precision, silent=silent)
         pairs = inputs.audited_pairs(opened, stored)
         refuse_input(output, pairs.source, stored.data.path)
-        with watch("similarities") as progress:
-            similarity = scorer.pair_similarities(pairs, progress=progress)
-        found = auditing.audit(pairs, beliefs, similarity, threshold=at)
-        suspects = found.suspects[:suggest]
-        if len(suspects):
-            with watch("suggestions") as progress:
-                found = replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, progress=progress))
+        found = _found(pairs, beliefs, scorer, threshold=at, suggest=suggest)
         auditing.write(found, output)
         _tell(run, found, estimate, silent=bool(silent) and threshold is None)
         out.print(f"written to {output}", soft_wrap=True)
@@ -181,11 +178,23 @@ def audit(
             page = _write_report(report, found, estimate, stored, run=run, images=images, about=about)
             out.print(f"report: {page}", soft_wrap=True)
         if tables.is_table(source) and (threshold is not None or not silent):
-            chosen = {"threshold": threshold, "precision": precision}
-            words = [
-                word for name, value in chosen.items() if value is not None for word in (f"--{name}", f"{value:g}")
-            ]
+            chosen = {"--threshold": threshold, "--precision": precision}
+            words = [word for name, value in chosen.items() if value is not None for word in (name, f"{value:g}")]
             tell_next(["clean", str(run), "-o", f"CLEANED{source.suffix}", *words])
+
+
+def _found(
+    pairs: Pairs, beliefs: np.ndarray | None, scorer: Scorer, *, threshold: float, suggest: int
+) -> auditing.Audit:
+    """The audit of a run's pairs, with suggestions for so many suspects."""
+    with watch("similarities") as progress:
+        similarity = scorer.pair_similarities(pairs, progress=progress)
+    found = auditing.audit(pairs, beliefs, similarity, threshold=threshold)
+    suspects = found.suspects[:suggest]
+    if not len(suspects):
+        return found
+    with watch("suggestions") as progress:
+        return replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, progress=progress))
 
 
 @contextmanager
