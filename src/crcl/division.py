@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_FLOOR = 1e-12  # of a posterior, so that no component is left without any value
+_FLOOR = 1e-12  # of a weighted density, so that no value is impossible under both components
 _SPREAD = 1e-8  # least variance that a component is fitted to
 
 
@@ -53,25 +53,20 @@ class BetaMixture:
     def mean(self) -> np.ndarray:
         return self.alpha / (self.alpha + self.beta)
 
-    def log_densities(self, values: np.ndarray) -> np.ndarray:
-        """Logarithm of each value's weighted density under each component. (2, N)"""
+    def densities(self, values: np.ndarray) -> np.ndarray:
+        """Weighted density of each value under each component, 1e-12 at least. (2, N)"""
         logs = np.log(values), np.log1p(-values)
-        return np.array(
-            [
-                math.log(weight)
-                + ((a - 1) * logs[0] + (b - 1) * logs[1] + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))
-                for a, b, weight in zip(self.alpha, self.beta, self.weight, strict=True)
-            ]
-        )
+        rows = [
+            weight
+            * np.exp((a - 1) * logs[0] + (b - 1) * logs[1] + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))
+            for a, b, weight in zip(self.alpha, self.beta, self.weight, strict=True)
+        ]
+        return np.maximum(rows, _FLOOR)
 
     def posterior(self, values: np.ndarray) -> np.ndarray:
-        """How likely each value is from each component, 1e-12 at least. (2, N)
-
-        The published code puts the floor under the densities: what is far from both components is then of either, and
-        two narrow ones, such as MSCN may start from, become one.
-        """
-        logs = self.log_densities(values)
-        return np.maximum(np.exp(logs - np.logaddexp(*logs)), _FLOOR)
+        """How likely each value is from each component. (2, N)"""
+        densities = self.densities(values)
+        return densities / densities.sum(0)
 
 
 def beta_moments(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
@@ -96,11 +91,12 @@ def beta_mixture(
     """
     mixture, before = start, -math.inf
     for _ in range(steps):
-        likelihood = float(np.logaddexp(*mixture.log_densities(values)).mean())
+        densities = mixture.densities(values)
+        likelihood = float(np.log(densities.sum(0)).mean())
         if abs(likelihood - before) < tolerance:
             break
         before = likelihood
-        share = mixture.posterior(values)  # (2, N)
+        share = densities / densities.sum(0)  # (2, N)
         alpha, beta = np.transpose([beta_moments(values, row) for row in share])
         mixture = BetaMixture(alpha, beta, share.mean(1))
     return mixture
