@@ -5,19 +5,17 @@ import multiprocessing
 import multiprocessing.process
 import os
 import pickle
-import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tiny import Answer, Stop, StopAfter, call, small_config, train_command, write_folder
+from tiny import Answer, Stop, StopAfter, call, room, small_config, train_command, write_folder
 
 from crcl import recipe
 from crcl.checkpoint import FORMAT, Run, refuse_existing
@@ -313,35 +311,10 @@ def test_links_in_a_strangers_run_folder_are_not_written_through(tmp_path: Path)
     assert dear.read_text() == "dear"
 
 
-def test_a_folder_whose_lock_is_no_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ".lock").mkdir()
-    with pytest.raises(InputError, match=r"cannot be written \(.*Is a directory"), locked(tmp_path):
-        pass
-
-
 def test_a_folder_that_cannot_be_made_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         create(tmp_path / "file" / "run")
-    assert [file.name for file in tmp_path.iterdir()] == ["file"]
-
-
-@contextmanager
-def room(size: int) -> Iterator[None]:
-    """No file may grow beyond this size, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_write_that_fails_leaves_the_old_content_and_no_rest(tmp_path: Path) -> None:
-    write_bytes(tmp_path / "file", b"old")
-    with room(1000), pytest.raises(TrainingError, match=r"could not save .*file.*still there.*--resume"):
-        write_bytes(tmp_path / "file", bytes(5000))
-    assert (tmp_path / "file").read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 

@@ -4,7 +4,6 @@ import inspect
 import json
 import os
 import re
-import resource
 import shlex
 import signal
 import subprocess
@@ -17,7 +16,7 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from tiny import Answer, Stop, StopAfter, call, command, environment, small_config, train_command, write_folder
+from tiny import Answer, Stop, StopAfter, call, command, environment, room, small_config, train_command, write_folder
 
 from crcl import __version__, cli, config, inputs, recipe
 from crcl.checkpoint import Run
@@ -364,12 +363,8 @@ def test_similarities_are_not_written_over_features_that_look_like_them(crcl: Cr
 
 
 def test_a_full_disk_is_told_with_what_is_needed(crcl: Crcl, trained: Path, tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
-    try:
+    with room(300):
         answer = crcl("evaluate", trained, "--save-sims", tmp_path / "sims.npy")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert answer.code == 1
     assert f"could not write {tmp_path / 'sims.npy'}: " in answer.err
     assert f"{8 * 16 * 4} bytes are needed" in answer.err

@@ -2,7 +2,6 @@
 
 import json
 import re
-import resource
 import shutil
 import sys
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from safetensors import safe_open
-from tiny import Answer, call, small_config, write_folder
+from tiny import Answer, call, room, small_config, write_folder
 
 from crcl import export, inputs, recipe
 from crcl.checkpoint import Run
@@ -329,12 +328,8 @@ def test_a_full_disk_is_told_and_leaves_no_half_export(
 ) -> None:
     run = trained(data, "vse")
     monkeypatch.chdir(tmp_path)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
+    with room(100):
         answer = crcl("export", run, *words)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert answer.code == 1
     assert "could not save" in answer.err
     assert "make room and export again" in answer.err

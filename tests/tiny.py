@@ -1,9 +1,11 @@
 """A tiny precomp folder that can be learnt in seconds, and the command line run in this process or in its own."""
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,3 +173,14 @@ def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, (state.dtype, tuple(state.shape), state.contiguous().numpy().tobytes())
     else:
         yield name, state
+
+
+@contextmanager
+def room(size: int) -> Iterator[None]:
+    """No file may grow beyond this size, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
