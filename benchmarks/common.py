@@ -12,7 +12,7 @@ import torch
 
 from crcl.data.batches import Batches
 from crcl.data.pairs import Pairs
-from crcl.data.vocab import Vocabulary
+from crcl.data.text.vocabulary import Vocabulary
 
 K, R, F, D, WORD, V = 128, 36, 2048, 1024, 300, 8482
 PER_IMAGE = 5

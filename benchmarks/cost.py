@@ -17,9 +17,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from crcl import assembly, config, inputs, recipe
+from crcl import config
 from crcl.data import scenes
-from crcl.features import grid_features
+from crcl.features.grid import grid_features
+from crcl.training import assembly, inputs
+from crcl.training import build as recipe
 
 PLAIN = "infonce"
 

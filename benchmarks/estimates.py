@@ -19,8 +19,13 @@ import torch
 from cca import cca_similarities
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from crcl import config, decoys, inputs, recipe
-from crcl.progress import Terminal
+from crcl import config
+from crcl.auditing import estimate as decoys
+from crcl.cli.terminal import Terminal
+from crcl.data import decoys as drawn_decoys
+from crcl.retrieval.opening import open_scorer
+from crcl.training import build as recipe
+from crcl.training import inputs
 
 
 def main() -> None:
@@ -28,7 +33,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--preset", default="flickr8k-cpu")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="as in crcl train")
-    parser.add_argument("--decoys", type=float, default=decoys.SHARE)
+    parser.add_argument("--decoys", type=float, default=drawn_decoys.SHARE)
     parser.add_argument("--rates", nargs="+", type=float, default=[0.1, 0.2, 0.4, 0.6])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--baselines", action="store_true", help="also detect by InfoNCE's similarity and by CCA")
@@ -64,7 +69,7 @@ def train(options: argparse.Namespace, method: str, rate: float, seed: int) -> t
 def measure(options: argparse.Namespace, rate: float, seed: int) -> dict[str, float]:
     """One run with its estimates and the truth."""
     folder, chosen = train(options, "crcl", rate, seed)
-    run, _, _ = recipe.open_scorer(folder)
+    run, _, _ = open_scorer(folder)
     pairs = inputs.audited_pairs(run, chosen)
     beliefs = run.load_ledger()
     found = decoys.estimate(beliefs, run.load_decoy_ledger())
@@ -86,7 +91,7 @@ def measure(options: argparse.Namespace, rate: float, seed: int) -> dict[str, fl
         values |= scores("crcl", beliefs, wrong)
         if options.baselines:
             plain, _ = train(options, "infonce", rate, seed)
-            values |= scores("infonce", recipe.open_scorer(plain)[2].pair_similarities(pairs), wrong)
+            values |= scores("infonce", open_scorer(plain)[2].pair_similarities(pairs), wrong)
             values |= scores("cca", cca_similarities(pairs), wrong)
     return values
 

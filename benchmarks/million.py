@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from crcl.checkpoint import Run
+from crcl.runs.folder import Run
 
 SHARD = 100_000
 HIDDEN = 64

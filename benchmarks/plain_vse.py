@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from crcl.data.batches import Batch, Batches
 from crcl.matchers.base import l2
 from crcl.matchers.encoders import TwoLayers, xavier_linear
-from crcl.matchers.pooling import position_codes
+from crcl.matchers.kernels.pooling import position_codes
 
 
 class PlainGPO(nn.Module):

@@ -27,15 +27,19 @@ import torch
 from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
-from crcl import assembly, config, inputs, metrics, plots, recipe
-from crcl.checkpoint import Run
-from crcl.comparison import NOTHING, spread
+from crcl import config, metrics
+from crcl.cli.terminal import Terminal
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, TrainingError
+from crcl.experiments.tables import NOTHING, spread
 from crcl.metrics import detection
-from crcl.progress import Terminal
-from crcl.saving import write_json
-from crcl.score import mean_similarities
+from crcl.plots import figures as plots
+from crcl.retrieval.opening import open_scorer
+from crcl.retrieval.scoring import mean_similarities
+from crcl.runs.folder import Run
+from crcl.storage import write_json
+from crcl.training import assembly, inputs
+from crcl.training import build as recipe
 
 
 def main() -> None:
@@ -166,7 +170,7 @@ def terminal(chosen: config.Config) -> Terminal:
 
 
 def score(run: Run, chosen: config.Config, crowd: Path | None) -> dict[str, Any]:
-    _, _, scorer = recipe.open_scorer(run.path)
+    _, _, scorer = open_scorer(run.path)
     test = inputs.read_split(chosen, "test")
     sims = mean_similarities([scorer], test)
     retrieval = metrics.retrieval(sims, test.image_index)

@@ -34,12 +34,12 @@ from plain_vse import PlainVSE, plain_batch, plain_recall
 
 from crcl.data.batches import Batch, Batches
 from crcl.data.pairs import Pairs
-from crcl.data.vocab import Vocabulary
+from crcl.data.text.vocabulary import Vocabulary
 from crcl.losses import active_complementary
 from crcl.matchers import VSE
 from crcl.methods.base import Learner
 from crcl.metrics import retrieval
-from crcl.score import Scorer
+from crcl.retrieval.scoring import Scorer
 
 
 def main() -> None:

@@ -10,10 +10,10 @@ from common import PER_IMAGE, WORD, D, F, K, R, gemm_rate, in_its_own_process, p
 from plain_sgraf import plain_images, plain_similarities
 
 from crcl.data.pairs import Pairs
-from crcl.data.vocab import Tokens, Vocabulary
+from crcl.data.text.vocabulary import Tokens, Vocabulary
 from crcl.losses import active_complementary
 from crcl.matchers import SAF, SGR
-from crcl.score import Scorer
+from crcl.retrieval.scoring import Scorer
 
 H = 256
 KINDS: dict[str, type[SAF] | type[SGR]] = {"saf": SAF, "sgr": SGR}

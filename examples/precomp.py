@@ -9,10 +9,14 @@ drawn scenes is made in the current one. Settings are those of `crcl train --set
 import sys
 from pathlib import Path
 
-from crcl import audit, config, inputs, recipe
+from crcl import config
+from crcl.auditing import result as audit
 from crcl.data import scenes
-from crcl.features import grid_features
-from crcl.score import evaluate
+from crcl.features.grid import grid_features
+from crcl.retrieval.opening import open_scorer
+from crcl.retrieval.scoring import evaluate
+from crcl.training import build as recipe
+from crcl.training import inputs
 
 folder, run_folder, settings = Path("scenes"), Path("run"), ["train.pieces=[3,3,6]", "ledger.freeze_epochs=2"]
 if len(sys.argv) == 2:
@@ -25,7 +29,7 @@ elif not folder.exists():
 chosen = config.load(preset="demo", base={"data.path": str(folder), "noise.rate": 0.4}, settings=settings)
 run = recipe.train(chosen, run_folder, resume=True)
 
-_, _, scorer = recipe.open_scorer(run.path)
+_, _, scorer = open_scorer(run.path)
 scores = evaluate([scorer], inputs.read_split(chosen, "test"))
 print(f"test rSum {scores.rsum:.1f}: text R@1 {scores.i2t.r1:.1f}, image R@1 {scores.t2i.r1:.1f}")
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from crcl.data import scenes
 from crcl.data.noise import mismatch
-from crcl.features import grid_features
+from crcl.features.grid import grid_features
 
 
 def main() -> None:

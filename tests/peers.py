@@ -11,17 +11,21 @@ import torch
 from tiny import Stop, StopAfter, assert_same_runs, leaves, small_config, write_folder
 from torch import Tensor, nn
 
-from crcl import audit, inputs, recipe
+from crcl.auditing import result as audit
 from crcl.config import load
 from crcl.data import scenes
 from crcl.data.batches import Batch, Batches
 from crcl.data.pairs import Pairs
-from crcl.data.vocab import Vocabulary
-from crcl.features import grid_features
+from crcl.data.text.vocabulary import Vocabulary
+from crcl.features.grid import grid_features
 from crcl.matchers import Bow
-from crcl.methods.base import Clock, Learner, Method
-from crcl.methods.twins import Twins
-from crcl.score import evaluate
+from crcl.methods.base import Learner, Method
+from crcl.methods.two_networks import Twins
+from crcl.progress import Clock
+from crcl.retrieval.opening import open_scorer
+from crcl.retrieval.scoring import evaluate
+from crcl.training import build as recipe
+from crcl.training import inputs
 
 
 def clock(epoch: int, step: int = 0) -> Clock:
@@ -128,7 +132,7 @@ def train_on_scenes(folder: Path, method: str, *settings: str) -> Reached:
     base = {"method": method, "data.path": str(data), "noise.rate": 0.4, "train.device": "cpu"}
     config = load(preset="demo", base=base, settings=["ledger.freeze_epochs=1", *settings])
     run = recipe.train(config, folder / method)
-    _, _, scorer = recipe.open_scorer(run.path)
+    _, _, scorer = open_scorer(run.path)
     pairs = inputs.audited_pairs(run, config)
     detection = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
     assert detection is not None

@@ -6,7 +6,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from crcl.data.scenes import write
-from crcl.features import grid_features
+from crcl.features.grid import grid_features
 
 SIDE = 16
 TEXT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from tiny import SMALL, write_folder
 
-from crcl import assembly, plots, recipe
-from crcl.checkpoint import Run
 from crcl.errors import TrainingError
+from crcl.plots import figures as plots
+from crcl.runs.describe import stored_config
+from crcl.runs.folder import Run
+from crcl.training import assembly
+from crcl.training import build as recipe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import cost
@@ -30,7 +33,7 @@ def test_robustness_measures_every_method_at_every_rate_with_its_own_settings(tm
         (method, rate) for rate in (0.2, 0.4) for method in ("crcl", "ncr")
     ]
     for row in results:
-        stored = recipe.stored_config(Run.open(runs / f"bow-{row['rate']:g}-{row['method']}-0"))
+        stored = stored_config(Run.open(runs / f"bow-{row['rate']:g}-{row['method']}-0"))
         assert stored.train.lr == (0.02 if row["method"] == "ncr" else 0.01)
         assert 0 <= row["rsum"] <= 600
         assert 0 <= row["belief"]["auroc"] <= 1

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tiny import SMALL, call, write_folder
 
-from crcl import assembly, config
+from crcl import config
+from crcl.training import assembly
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/methods.md").read_text("utf-8")

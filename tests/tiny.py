@@ -15,7 +15,7 @@ import torch
 
 from crcl import cli
 from crcl.config import Config, load
-from crcl.methods.base import Clock, StepLog
+from crcl.progress import Clock, StepLog
 
 torch.set_num_threads(1)  # the same sums in every process, and no quarrel about the machine's cores
 

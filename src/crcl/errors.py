@@ -1,19 +1,92 @@
-"""What can go wrong, by whose doing: the command line turns these into messages and exit codes."""
+"""Errors that users meet, each with what is wrong, where, and what to do instead."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+Spell = Callable[[str], str]
+"""Turns the name of a parameter (`overwrite`) or function (`train()`) into what the caller would write."""
+
+_FLAGS = frozenset({"overwrite", "resume", "mark", "whole", "pixels", "gather", "print_jobs"})
+
+
+def python_spelling(name: str) -> str:
+    """A parameter or a function as Python users write it: `overwrite=True`, `features=...`, `crcl.train(...)`."""
+    if name.endswith("()"):
+        return f"crcl.{name[:-2]}(...)"
+    return f"{name}=True" if name in _FLAGS else f"{name}=..."
 
 
 class InputError(ValueError):
-    """What the user gave is wrong. The command line prints the message and exits with 2."""
+    """Something the user gave is wrong. The command line prints the message and exits with 2.
+
+    A hint may name parameters in braces, as in `"pass {overwrite} to replace it"`, and functions as in `"{train()}
+    makes one"`. `str(error)` spells them for Python; the command line passes its own spelling to `message`.
+
+    Args:
+        what: What is wrong.
+        where: The file, the row or the setting it is wrong in.
+        hint: What to do instead.
+
+    Example:
+        >>> error = InputError("exists already", where="runs/mine", hint="pass {overwrite} to replace it")
+        >>> print(error)
+        runs/mine: exists already; pass overwrite=True to replace it
+        >>> error.where, error.what
+        ('runs/mine', 'exists already')
+    """
+
+    def __init__(self, what: str, *, where: str | Path = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = str(where)
+        self.hint = hint
+        self.problems: tuple[InputError, ...] = (self,)
+
+    @classmethod
+    def several(cls, problems: "Sequence[InputError]", *, what: str = "", where: str | Path = "") -> "InputError":
+        """One error of several problems, each on a line of its own; `what` introduces them where it is given."""
+        each = [part for problem in problems for part in problem.problems]
+        error = cls(what or "; ".join(part.what for part in each), where=where)
+        error._introduction = bool(what)
+        error.problems = tuple(each)
+        return error
+
+    _introduction = False
+
+    def message(self, spell: Spell = python_spelling) -> str:
+        """The whole message, parameters spelled as the caller writes them."""
+        lines = [] if not self._introduction else [self._line(spell)]
+        if self.problems != (self,):
+            return "\n".join([*lines, *(problem._line(spell) for problem in self.problems)])
+        return self._line(spell)
+
+    def _line(self, spell: Spell) -> str:
+        place = f"{self.where}: " if self.where else ""
+        advice = f"; {self.hint.format_map(_Spelled(spell))}" if self.hint else ""
+        return f"{place}{self.what}{advice}"
+
+    def __str__(self) -> str:
+        return self.message()
+
+
+class _Spelled(dict[str, str]):
+    """Looks up names by spelling them."""
+
+    def __init__(self, spell: Spell) -> None:
+        super().__init__()
+        self.spell = spell
+
+    def __missing__(self, name: str) -> str:
+        return self.spell(name)
 
 
 class TrainingError(RuntimeError):
-    """A training could not go on (NaN, full disk). The command line prints the message and exits with 1."""
+    """A training cannot continue (NaN, full disk). The command line prints the message and exits with 1."""
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """The user asked to stop; there is a state to go on from, or the beginning."""
+    """The user interrupted the work; what was saved can be resumed."""
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

@@ -1,9 +1,12 @@
 """What several commands say while they work, and of the runs they are given."""
 
-from crcl import assembly, config, recipe
-from crcl.checkpoint import Run
+from crcl import config
 from crcl.cli.screen import err, note
-from crcl.progress import Terminal, Work
+from crcl.cli.terminal import Terminal, Work
+from crcl.runs.describe import epochs_done
+from crcl.runs.folder import Run
+from crcl.training import assembly
+from crcl.training import build as recipe
 
 
 def watch(what: str) -> Work:
@@ -18,7 +21,7 @@ def terminal(chosen: config.Config) -> Terminal:
 
 def warn_if_unfinished(run: Run, stored: config.Config) -> None:
     """A run that was stopped is judged as it is, and that is told."""
-    done, planned = recipe.epochs_done(run, stored)
+    done, planned = epochs_done(run, stored)
     if done < planned:
         note(
             f"{run.path} stopped after {done} of {planned} epochs; the command that began it finishes it "

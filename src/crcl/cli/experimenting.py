@@ -9,17 +9,18 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from crcl import config, experiments, jobs
-from crcl import demo as demonstration
-from crcl import reproduce as reproducing
+from crcl import config, experiments
 from crcl.cli.console import terminal, watch
 from crcl.cli.options import Settings, make_folder
 from crcl.cli.screen import err, note, out, say
+from crcl.cli.terminal import Terminal
 from crcl.errors import InputError, Interrupted, TrainingError, did_you_mean
-from crcl.keys import FILES
-from crcl.planning import Planner
-from crcl.progress import Terminal
-from crcl.saving import locked
+from crcl.experiments import demo as demonstration
+from crcl.experiments import jobs
+from crcl.experiments import reproduce as reproducing
+from crcl.experiments.keys import FILES
+from crcl.experiments.planning import Planner
+from crcl.storage import locked
 
 
 def reproduce(

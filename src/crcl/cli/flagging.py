@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from crcl import audit as auditing
-from crcl import config, decoys
-from crcl.checkpoint import Run
+from crcl import config
+from crcl.auditing import estimate as decoys
+from crcl.auditing import result as auditing
 from crcl.cli.screen import note
+from crcl.runs.folder import Run
 
 
 def beliefs_of(run: Run) -> tuple[np.ndarray | None, decoys.Estimate | None, str]:

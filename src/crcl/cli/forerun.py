@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from crcl import assembly, pipeline, recipe
+from crcl.auditing import plan as pipeline
 from crcl.cli.console import terminal, watch
 from crcl.cli.options import columns_of
 from crcl.cli.preparing import extractor, note_skipped
 from crcl.cli.screen import note
-from crcl.data import tables
 from crcl.data.files import SHOWN
 from crcl.data.images import wanted_images
+from crcl.data.sources import table as tables
 from crcl.errors import InputError
-from crcl.extract import extract
+from crcl.features.extract import extract
+from crcl.runs.restore import choose_device
+from crcl.training import build as recipe
 
 
 def train_first(
@@ -32,7 +34,7 @@ def train_first(
 ) -> None:
     """From data to a run in FOLDER/run; what is there is gone on with, if it is of the same data."""
     run = folder / "run"
-    assembly.choose_device(asked["train.device"])
+    choose_device(asked["train.device"])
     pipeline.check(source, preset=preset, asked=asked, settings=settings)
     there = (run / "config.json").is_file()
     if not anew:

@@ -10,12 +10,13 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from crcl import audit as auditing
-from crcl import clean as cleaning
-from crcl import config, decoys, inputs, pipeline, recipe
-from crcl import report as reporting
-from crcl import suggest as suggesting
-from crcl.checkpoint import Run
+from crcl import config
+from crcl.auditing import clean as cleaning
+from crcl.auditing import estimate as decoys
+from crcl.auditing import plan as pipeline
+from crcl.auditing import result as auditing
+from crcl.auditing import suggestions as suggesting
+from crcl.auditing.report import page as reporting
 from crcl.cli.console import warn_if_unfinished, watch
 from crcl.cli.flagging import beliefs_of, flagged_below
 from crcl.cli.forerun import train_first
@@ -32,10 +33,15 @@ from crcl.cli.options import (
     refuse_input,
 )
 from crcl.cli.screen import note, out, tell_next
-from crcl.data import tables
+from crcl.data import decoys as drawn_decoys
 from crcl.data.pairs import Pairs
+from crcl.data.sources import table as tables
 from crcl.errors import InputError, Interrupted
-from crcl.score import Scorer
+from crcl.retrieval.opening import open_scorer
+from crcl.retrieval.scoring import Scorer
+from crcl.runs.describe import conditions, stored_config
+from crcl.runs.folder import Run
+from crcl.training import inputs
 
 OF_DATA, FILES = "Given data, not a run", "Files of features"
 PRESETS = ", ".join(config.presets())
@@ -146,7 +152,7 @@ def audit(
         raise InputError(f"{images}: no such folder; it must hold the images")
     if is_data:
         asked = {
-            "data.decoys": decoys.SHARE if share is None else share,
+            "data.decoys": drawn_decoys.SHARE if share is None else share,
             "data.features": features,
             "data.text_features": text_features,
             "data.ids": ids,
@@ -162,7 +168,7 @@ def audit(
         )
         data = features = text_features = ids = None  # as the run has them
     with _kept():
-        opened, stored, scorer = recipe.open_scorer(run, device=device, memory=memory)
+        opened, stored, scorer = open_scorer(run, device=device, memory=memory)
         warn_if_unfinished(opened, stored)
         stored = located(stored, data, features, ids, text_features)
         beliefs, estimate, silent = beliefs_of(opened)
@@ -174,7 +180,7 @@ def audit(
         _tell(run, found, estimate, silent=bool(silent) and threshold is None)
         out.print(f"written to {output}", soft_wrap=True)
         if report is not None:
-            about = [("data", Path(stored.data.path).name), ("run", recipe.conditions(opened, stored))]
+            about = [("data", Path(stored.data.path).name), ("run", conditions(opened, stored))]
             page = _write_report(report, found, estimate, stored, run=run, images=images, about=about)
             out.print(f"report: {page}", soft_wrap=True)
         if tables.is_table(source) and (threshold is not None or not silent):
@@ -295,7 +301,7 @@ def clean(
     itself is never touched.
     """
     opened = Run.open(run)
-    stored = located(recipe.stored_config(opened), data, features, ids, text_features)
+    stored = located(stored_config(opened), data, features, ids, text_features)
     table = Path(stored.data.path)
     cleaning.refuse_output(table, output, overwrite=overwrite)
     warn_if_unfinished(opened, stored)

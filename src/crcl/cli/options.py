@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from crcl import config
-from crcl.data.rows import USUAL, Columns
+from crcl.data.sources.rows import USUAL, Columns
 from crcl.errors import InputError
 
 Data = Annotated[

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from crcl import assembly, config
-from crcl import info as describing
+from crcl import config
 from crcl.cli.console import watch
 from crcl.cli.options import (
     CaptionColumn,
@@ -23,13 +22,15 @@ from crcl.cli.options import (
 )
 from crcl.cli.screen import note, out, tell_next
 from crcl.data import noise as mismatching
-from crcl.data import tables
-from crcl.data.formats import read
 from crcl.data.images import MOST_PIXELS, wanted_images
+from crcl.data.sources import table as tables
+from crcl.data.sources.precomp import read
 from crcl.errors import InputError
-from crcl.extract import Extracted, Extractor, extract
-from crcl.features import PixelGrid
-from crcl.vision import Pixels, VisionModel
+from crcl.features.extract import Extracted, Extractor, extract
+from crcl.features.grid import PixelGrid
+from crcl.features.vision import Pixels, VisionModel
+from crcl.runs import describe as describing
+from crcl.runs.restore import choose_device
 
 
 def noise(
@@ -131,7 +132,7 @@ def extractor(
         return PixelGrid(grid=grid)
     if pixels:
         return Pixels(model)
-    return VisionModel(model, grid=grid, whole=whole, device=assembly.choose_device(device))
+    return VisionModel(model, grid=grid, whole=whole, device=choose_device(device))
 
 
 def note_skipped(made: Extracted, folder: Path) -> None:

@@ -9,16 +9,20 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from crcl import audit as auditing
-from crcl import drawing, inputs, plots, recipe
-from crcl.checkpoint import Run
+from crcl.auditing import result as auditing
 from crcl.cli.console import warn_if_unfinished, watch
 from crcl.cli.options import Device, Features, Ids, Memory, TextFeatures, located, make_folder, refuse_input
 from crcl.cli.screen import out
 from crcl.errors import InputError
-from crcl.matrices import check_similarity_file, similarity_file
+from crcl.experiments import figures as drawing
 from crcl.metrics import Retrieval
-from crcl.score import check_folds, evaluate_each, mean_similarities
+from crcl.plots import figures as plots
+from crcl.retrieval.opening import open_scorer
+from crcl.retrieval.scoring import check_folds, evaluate_each, mean_similarities
+from crcl.retrieval.similarity_file import check_similarity_file, similarity_file
+from crcl.runs.describe import conditions, stored_config
+from crcl.runs.folder import Run
+from crcl.training import inputs
 
 
 def evaluate(
@@ -47,7 +51,7 @@ def evaluate(
         if folds > 1:
             raise InputError("--save-sims writes all images with all captions, which folds do not compare; leave one")
         check_similarity_file(save_sims, overwrite=overwrite)
-    opened = [recipe.open_scorer(run, device=device, memory=memory) for run in runs]
+    opened = [open_scorer(run, device=device, memory=memory) for run in runs]
     for opened_run, stored, _ in opened:
         warn_if_unfinished(opened_run, stored)
     pairs = inputs.read_split(located(opened[0][1], data, features, ids, text_features), split)
@@ -60,20 +64,20 @@ def evaluate(
         scorers = [scorer for _, _, scorer in opened]
         found = evaluate_each(scorers, pairs, folds=folds, progress=progress, out=sims)
     scores = found.together
-    conditions = [recipe.conditions(run, stored) for run, stored, _ in opened]
+    about_runs = [conditions(run, stored) for run, stored, _ in opened]
     members = [(run, scored) for (run, _, _), scored in zip(opened, found.members, strict=True)]
     if as_json:
         alone = [{"run": str(run.path), "rsum": scored.rsum, **asdict(scored)} for run, scored in members]
-        about = {"split": split, "folds": folds, "runs": conditions, "members": alone}
+        about = {"split": split, "folds": folds, "runs": about_runs, "members": alone}
         out.print(json.dumps({"rsum": scores.rsum, **asdict(scores), **about}), soft_wrap=True)
         return
     parts = f", mean of {folds} folds" if folds > 1 else ""
     out.print(_retrieval_table(scores, f"{split}: {pairs.images:,} images, {len(pairs):,} captions{parts}"))
     if len(runs) == 1:
-        out.print(conditions[0], soft_wrap=True)
+        out.print(about_runs[0], soft_wrap=True)
     else:
         out.print("mean of the similarities of these runs, which alone have:")
-        for rsum, line in sorted(zip((scored.rsum for _, scored in members), conditions, strict=True), reverse=True):
+        for rsum, line in sorted(zip((scored.rsum for _, scored in members), about_runs, strict=True), reverse=True):
             out.print(f"  rSum {rsum:.1f}  {line}", soft_wrap=True)
     if save_sims is not None:
         out.print(f"similarities written to {save_sims}", soft_wrap=True)
@@ -113,7 +117,7 @@ def plot(
     folder = folder or run / "plots"
     opened = Run.open(run)
     figures = dict(drawing.history(opened))
-    stored = located(recipe.stored_config(opened), data, features, ids, text_features)
+    stored = located(stored_config(opened), data, features, ids, text_features)
     if threshold is None:
         own = stored.own_threshold()
         threshold = auditing.THRESHOLD if own is None else own
@@ -122,7 +126,7 @@ def plot(
     if found is not None:
         figures["detected"] = found
     if split != "none":
-        _, _, scorer = recipe.open_scorer(run, device=device, memory=memory)
+        _, _, scorer = open_scorer(run, device=device, memory=memory)
         pairs = inputs.read_split(stored, split)
         inputs.check_features(opened, pairs)
         with watch("scoring") as progress:

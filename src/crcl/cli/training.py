@@ -5,19 +5,22 @@ from typing import Annotated, Any
 
 import typer
 
-from crcl import adopt as adopting
-from crcl import assembly, config, inputs, recipe
-from crcl import export as exporting
-from crcl.checkpoint import Run
+from crcl import config
 from crcl.cli.console import terminal
 from crcl.cli.options import CaptionColumn, Data, Features, Ids, ImageColumn, Settings, TextFeatures, columns_of, text
 from crcl.cli.screen import note, out, tell_next
-from crcl.data.formats import splits
-from crcl.data.rows import Columns
+from crcl.cli.terminal import TensorBoard
+from crcl.data.sources.precomp import splits
+from crcl.data.sources.rows import Columns
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
-from crcl.progress import TensorBoard
-from crcl.train import Listener
+from crcl.retrieval import export as exporting
+from crcl.runs.describe import epochs_done
+from crcl.runs.folder import Run
+from crcl.training import assembly, inputs
+from crcl.training import build as recipe
+from crcl.training import importing as adopting
+from crcl.training.loop import Listener
 
 
 def train(
@@ -98,7 +101,7 @@ def train(
 
 
 def _say_if_finished(path: Path, chosen: config.Config) -> None:
-    done, planned = recipe.epochs_done(Run.open(path), chosen)
+    done, planned = epochs_done(Run.open(path), chosen)
     if done >= planned:
         out.print(f"finished already: {done} of {planned} epochs; nothing is left to train", soft_wrap=True)
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from crcl.data.pairs import Pairs
-from crcl.data.texts import Texts
-from crcl.data.vocab import PAD, Tokens
+from crcl.data.text.vectors import Texts
+from crcl.data.text.vocabulary import PAD, Tokens
 from crcl.errors import InputError
 
 # Size augmentation (VSE∞): of all words a tenth is masked, a fiftieth replaced, a twelfth or so dropped.

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
-from crcl.data import tables
-from crcl.data.rows import USUAL, Columns
+from crcl.data.sources import table as tables
+from crcl.data.sources.rows import USUAL, Columns
 from crcl.errors import InputError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".avif")

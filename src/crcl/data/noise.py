@@ -7,7 +7,7 @@ import numpy as np
 from crcl.data.files import SHOWN, open_array
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, did_you_mean
-from crcl.saving import replacing
+from crcl.storage import replacing
 
 LEVELS = ("caption", "image")
 

@@ -1,6 +1,7 @@
 """What every matcher is: two encoders and a similarity."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -119,3 +120,23 @@ def inner_products(images: Tensor, texts: Tensor) -> Tensor:
     """`(images, D)`, `(texts, D)` -> `(images, texts)`, in float32: a temperature magnifies what is rounded here."""
     with torch.autocast(images.device.type, enabled=False):
         return images.float() @ texts.float().T
+
+
+@contextmanager
+def scoring(matcher: Matcher) -> Iterator[torch.device]:
+    """Eval mode without gradients; afterwards the matcher is in the mode it was in. Gives the matcher's device."""
+    module = as_module(matcher)
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.inference_mode():
+            yield device_of(module)
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where the module's parameters are."""
+    parameter: Tensor | None = next(module.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device

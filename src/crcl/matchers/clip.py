@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from crcl import pretrained
-from crcl.data.subwords import Subwords, read_tokenizer
+from crcl.data.text.subwords import Subwords, read_tokenizer
 from crcl.errors import InputError
+from crcl.features import pretrained
 from crcl.matchers.base import Encoded, inner_products, l2
 
 KINDS = {"clip": ("CLIPConfig", "CLIPModel"), "siglip": ("SiglipConfig", "SiglipModel")}

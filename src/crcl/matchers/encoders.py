@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from crcl.matchers.recurrent import averaged_directions
+from crcl.matchers.kernels.recurrent import averaged_directions
 
 
 def xavier_linear(inputs: int, outputs: int) -> nn.Linear:

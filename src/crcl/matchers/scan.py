@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from crcl.matchers.base import SMALLEST_SQUARE, Encoded, l2
 from crcl.matchers.encoders import WordEncoder, xavier_linear
-from crcl.matchers.tiles import ROWS, WORDS, caption_blocks, image_blocks
+from crcl.matchers.kernels.tiles import ROWS, WORDS, caption_blocks, image_blocks
 
 _EPS = 1e-8
 _KEPT = 7

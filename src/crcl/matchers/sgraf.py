@@ -15,10 +15,10 @@ from torch.nn.functional import leaky_relu
 from torch.utils.checkpoint import checkpoint
 
 from crcl.matchers.base import SMALLEST_SQUARE, Encoded, l2
-from crcl.matchers.distances import squared_distances
 from crcl.matchers.encoders import MetaNetwork, xavier_linear
-from crcl.matchers.recurrent import averaged_directions
-from crcl.matchers.tiles import ROWS, WORDS, caption_blocks, image_blocks
+from crcl.matchers.kernels.distances import squared_distances
+from crcl.matchers.kernels.recurrent import averaged_directions
+from crcl.matchers.kernels.tiles import ROWS, WORDS, caption_blocks, image_blocks
 
 _SMOOTH = 9.0
 _EPS = 1e-8

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from crcl.matchers.base import Encoded, inner_products, l2
 from crcl.matchers.encoders import MetaNetwork, TwoLayers, WordEncoder, xavier_linear
-from crcl.matchers.pooling import GPO
+from crcl.matchers.kernels.pooling import GPO
 
 
 class VSE(nn.Module):

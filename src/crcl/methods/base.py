@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
@@ -12,31 +11,10 @@ from torch import Tensor, nn
 from crcl.data.batches import Batch, Batches
 from crcl.errors import TrainingError
 from crcl.matchers.base import Encoded, Matcher, raw_scores
+from crcl.progress import Clock, StepLog
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 _SMALLEST_SCALE = 1e-4  # of float16 losses: halved at each step that is skipped, so thirty of them in a row
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Where a training stands. All count from 0; `step` is the first one of the epoch that is still to do."""
-
-    piece: int
-    epoch: int
-    """Within the piece."""
-    step: int
-    total_epoch: int
-    """Over all pieces: what shuffling and augmentation go by."""
-    learning_rate: float
-
-
-@dataclass(frozen=True)
-class StepLog:
-    """What one training step has to say."""
-
-    pairs: int
-    loss: float
-    phase: str = "train"
 
 
 class Method(Protocol):

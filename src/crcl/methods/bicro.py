@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
-from crcl.division import beta_posterior, divide
 from crcl.losses import Curve, smallest, triplet
-from crcl.matchers.base import Encoded, Matcher, l2
-from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.passes import CLEAN, NOISY, Done, of_pairs
-from crcl.methods.twins import Twins
-from crcl.score import scoring
+from crcl.matchers.base import Encoded, Matcher, l2, scoring
+from crcl.methods.base import Learner
+from crcl.methods.division import beta_posterior, divide
+from crcl.methods.epochs import CLEAN, NOISY, Done, of_pairs
+from crcl.methods.two_networks import Twins
+from crcl.progress import Clock, StepLog
 
 Sides = tuple[Tensor, Tensor]
 """One vector of length 1 for each image of a batch, and for each text. (K, D) each"""

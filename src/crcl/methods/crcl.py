@@ -8,10 +8,10 @@ import numpy as np
 from crcl.data.batches import Batches
 from crcl.ledger import Ledger
 from crcl.losses import Terms, active_complementary, matching_log_probs, pair_probability
-from crcl.matchers.base import Matcher
-from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.passes import EVALUATION
-from crcl.score import scoring
+from crcl.matchers.base import Matcher, scoring
+from crcl.methods.base import Learner
+from crcl.methods.epochs import EVALUATION
+from crcl.progress import Clock, StepLog
 
 
 class CRCL:

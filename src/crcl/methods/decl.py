@@ -9,10 +9,10 @@ from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
 from crcl.losses import dynamic_hinge, evidence_share, evidential
-from crcl.matchers.base import Matcher
-from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.passes import EVALUATION, of_pairs
-from crcl.score import scoring
+from crcl.matchers.base import Matcher, scoring
+from crcl.methods.base import Learner
+from crcl.methods.epochs import EVALUATION, of_pairs
+from crcl.progress import Clock, StepLog
 
 
 class DECL:

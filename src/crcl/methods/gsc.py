@@ -9,11 +9,12 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from crcl.data.batches import Batches
-from crcl.division import gaussian_posterior
 from crcl.losses import active, matching_log_probs, pair_probability
 from crcl.matchers.base import Matcher, within
-from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.passes import division_seed, of_pairs
+from crcl.methods.base import Learner
+from crcl.methods.division import gaussian_posterior
+from crcl.methods.epochs import division_seed, of_pairs
+from crcl.progress import Clock, StepLog
 
 
 class GSC:

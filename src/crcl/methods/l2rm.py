@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from crcl.data.batches import Batch, Batches
-from crcl.division import beta_posterior, divide
 from crcl.losses import info_nce, matching_log_probs, reverse_cross_entropy, symmetric_divergence, triplet
 from crcl.matchers.base import Matcher
-from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.passes import CLEAN, MEASURING, NOISY, WARMUP, Done, learn, measure, of_pairs
-from crcl.transport import partial_plan
+from crcl.methods.base import Learner
+from crcl.methods.division import beta_posterior, divide
+from crcl.methods.epochs import CLEAN, MEASURING, NOISY, WARMUP, Done, learn, measure, of_pairs
+from crcl.methods.transport import partial_plan
+from crcl.progress import Clock, StepLog
 
 
 class L2RM:

@@ -30,14 +30,15 @@ from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy
 
 from crcl.data.batches import Batch, Batches
-from crcl.division import BetaMixture, beta_mixture, beta_moments, enough, lower_posterior
 from crcl.losses import soft_margin, triplet
 from crcl.matchers import Ensemble, Matcher
+from crcl.matchers.base import scoring
 from crcl.matchers.encoders import MetaNetwork
-from crcl.matchers.recurrent import plain
-from crcl.methods.base import Clock, Descent, Learner, StepLog
-from crcl.methods.passes import Done, learn, of_pairs
-from crcl.score import scoring
+from crcl.matchers.kernels.recurrent import plain
+from crcl.methods.base import Descent, Learner
+from crcl.methods.division import BetaMixture, beta_mixture, beta_moments, enough, lower_posterior
+from crcl.methods.epochs import Done, learn, of_pairs
+from crcl.progress import Clock, StepLog
 
 _META_DATA = 0x3E7A  # sets the random numbers of the meta data apart from others of the same seed
 _TRAINING, _DIVISION = (2, 3), (4, 5)  # each network's streams of batches

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
-from crcl.division import divide, gaussian_posterior
 from crcl.losses import Curve, triplet
 from crcl.matchers.base import Matcher
-from crcl.methods.base import Clock, Learner, StepLog
-from crcl.methods.passes import CLEAN, NOISY, Done, division_seed, of_pairs
-from crcl.methods.twins import Twins
+from crcl.methods.base import Learner
+from crcl.methods.division import divide, gaussian_posterior
+from crcl.methods.epochs import CLEAN, NOISY, Done, division_seed, of_pairs
+from crcl.methods.two_networks import Twins
+from crcl.progress import Clock, StepLog
 
 
 class NCR:

@@ -1,0 +1,164 @@
+"""The worst pairs as a page shows them: cards in HTML for the first, numbers and plain words in JSON for all."""
+
+import json
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from crcl.auditing.report.thumbnails import Thumbnail, Thumbnails
+from crcl.auditing.result import Audit
+from crcl.auditing.suggestions import Suggestions
+
+SIDE, SUGGESTED_SIDE = 320, 128
+"""Pixels of the thumbnails of pairs, and of images that are only suggested."""
+LONGEST = 500
+"""Letters of a caption or a name that are shown."""
+TRUTHS = ("really a mismatch", "really a match")
+_UNSAFE = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
+
+
+class Gallery:
+    """What the page shows of the worst pairs; images and captions are named by number, so that each is there once."""
+
+    def __init__(self, audit: Audit, suggestions: Suggestions | None, rows: np.ndarray) -> None:
+        self.audit = audit
+        self.images: dict[int, int] = {}
+        """Numbers in the page by those in the data."""
+        self.captions: dict[str, int] = {}
+        self.pictures: list[Thumbnail | None] = []
+        pairs = audit.pairs
+        own = [self._image(int(pairs.image_index[row])) for row in rows]
+        self.suspected = len(self.images)
+        """So many images are shown with a pair; the others are only suggested."""
+        place = {} if suggestions is None else {int(row): place for place, row in enumerate(suggestions.rows)}
+        table_rows = pairs.rows[rows]
+        self.pairs: list[list[Any]] = [
+            [
+                int(table_row),
+                image,
+                self._caption(pairs.captions[row]),
+                _belief(audit.correspondence[row]),
+                _number(audit.similarity[row]),
+                bool(audit.correspondence[row] < audit.threshold),
+                None if pairs.truth is None else bool(pairs.truth[row]),
+                *self._suggested(suggestions, place.get(int(row))),
+            ]
+            for row, table_row, image in zip(rows, table_rows, own, strict=True)
+        ]
+        self.names = [plain_name(str(pairs.image_ids[image])) for image in self.images]
+
+    def _image(self, image: int) -> int:
+        return self.images.setdefault(image, len(self.images))
+
+    def _caption(self, caption: str) -> int:
+        return self.captions.setdefault(plain_caption(caption), len(self.captions))
+
+    def _suggested(self, suggestions: Suggestions | None, place: int | None) -> tuple[list[Any], list[Any]]:
+        if suggestions is None or place is None:
+            return [], []
+        captions = zip(suggestions.captions[place], suggestions.caption_similarity[place], strict=True)
+        images = zip(suggestions.images[place], suggestions.image_similarity[place], strict=True)
+        texts = self.audit.pairs.captions
+        return (
+            [[self._caption(texts[row]), _number(fit)] for row, fit in captions if row >= 0],
+            [[self._image(int(image)), _number(fit)] for image, fit in images if image >= 0],
+        )
+
+    def add_pictures(self, thumbnails: Thumbnails | None, progress: Callable[[int, int], None] | None) -> None:
+        """A thumbnail of each image."""
+        if thumbnails is None:
+            self.pictures = [None] * len(self.images)
+            return
+        ids = self.audit.pairs.image_ids
+        for number, image in enumerate(self.images):
+            side = SIDE if number < self.suspected else SUGGESTED_SIDE
+            self.pictures.append(thumbnails.make(str(ids[image]), side=side))
+            if progress is not None:
+                progress(number + 1, len(self.images))
+
+    def data(self) -> Markup:
+        """All of it for the page's script: JSON in ASCII, without any letter that means something in HTML."""
+        images = [[name, *(picture or (None, 0, 0))] for name, picture in zip(self.names, self.pictures, strict=True)]
+        content = {
+            "believes": self.audit.believes,
+            "truths": TRUTHS,
+            "images": images,
+            "captions": list(self.captions),
+            "pairs": self.pairs,
+        }
+        return Markup(json.dumps(content, separators=(",", ":"), allow_nan=False).translate(_UNSAFE))
+
+    def cards(self, count: int) -> list[dict[str, Any]]:
+        """The first pairs as the template shows them."""
+        captions, cards = list(self.captions), []
+        for row, image, caption, belief, similarity, flagged, truth, others, images in self.pairs[:count]:
+            picture = self.pictures[image] or Thumbnail("", 0, 0)
+            cards.append(
+                blank_card()
+                | {
+                    **{"row": row, "name": self.names[image], "caption": captions[caption], "flagged": flagged},
+                    **{"thumb": picture.file, "width": picture.width, "height": picture.height},
+                    **{"belief": _digits(belief), "similarity": _decimals(similarity)},
+                    "percent": round(100 * (belief or 0), 2),
+                    "tag": "" if truth is None else TRUTHS[truth],
+                    "captions": [(captions[other], _decimals(fit)) for other, fit in others],
+                    "images": [
+                        (self.names[other], *(self.pictures[other] or ("", 0, 0)), _decimals(fit))
+                        for other, fit in images
+                    ],
+                }
+            )
+        return cards
+
+
+def blank_card() -> dict[str, Any]:
+    """A card of nothing, with one suggestion of each kind, which the page's script fills."""
+    texts = dict.fromkeys(("row", "name", "caption", "thumb", "belief", "similarity", "tag"), "")
+    numbers = dict.fromkeys(("width", "height", "percent"), 0)
+    return texts | numbers | {"flagged": True, "captions": [("", "")], "images": [("", "", 0, 0, "")]}
+
+
+def _number(value: float | np.floating) -> float | None:
+    """For JSON: four decimals, nothing for NaN."""
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+def _belief(value: float | np.floating) -> float | None:
+    """For JSON: four digits that count, since beliefs may be very small; nothing for NaN."""
+    return float(f"{value:.4g}") if np.isfinite(value) else None
+
+
+def _digits(value: float | None) -> str:
+    """Three digits that count; the same as in report.js."""
+    if value is None:
+        return "–"
+    if value < 1e-6:
+        return "<0.000001" if value else "0"
+    return f"{value:.{max(2 - int(f'{value:.2e}'[-3:]), 0)}f}"
+
+
+def _decimals(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def plain_caption(text: str) -> str:
+    """Cut to what is shown, without control characters and turned directions; line breaks and other signs stay."""
+    return _plain(text, _shown_in_captions)
+
+
+def _shown_in_captions(letter: str) -> bool:
+    turned = "\u202a" <= letter <= "\u202e" or "\u2066" <= letter <= "\u2069"
+    return letter in "\t\n\r" or (unicodedata.category(letter) not in ("Cc", "Cs") and not turned)
+
+
+def plain_name(text: str) -> str:
+    """Cut to what is shown, with every letter visible: a line break or a turned direction in a name is a trap."""
+    return _plain(text, str.isprintable)
+
+
+def _plain(text: str, shown: Callable[[str], bool]) -> str:
+    cut = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return "".join(c if shown(c) else c.encode("unicode_escape").decode() for c in cut)

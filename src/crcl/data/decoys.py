@@ -1,0 +1,48 @@
+"""Decoys: known mismatches added to the training pairs, to measure with."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from crcl.data.pairs import Pairs
+
+SHARE = 0.05
+"""Decoys that an audit adds, as a share of the pairs, unless told otherwise."""
+LEAST = 50
+"""Decoys that are drawn where the share would give fewer, though never more than a fourth of the pairs."""
+_STREAM = 0xDEC0  # sets the random numbers of decoys apart from others of the same seed
+_TRIES = 1000  # draws of an image that a text is not shown with
+
+
+def draw(pairs: Pairs, share: float, seed: int) -> np.ndarray:
+    """Captions without repetition, each with a random image that its text is shown with nowhere. (decoys, 2) int64
+
+    Where a text is shown with all images, or nearly all, it is one that this caption is not shown with.
+    """
+    rng = np.random.default_rng([_STREAM, seed])
+    count = max(round(share * len(pairs)), min(LEAST, len(pairs) // 4), 1)
+    captions = np.sort(rng.permutation(len(pairs))[:count])
+    shift = rng.integers(1, pairs.images, size=count)
+    images = (pairs.image_index[captions] + shift) % pairs.images
+    shown: dict[str, set[int]] = {pairs.captions[caption]: set() for caption in captions}
+    for text, image in zip(pairs.captions, pairs.image_index.tolist(), strict=True):
+        if text in shown:
+            shown[text].add(image)
+    for place, caption in enumerate(captions):
+        known = shown[pairs.captions[caption]]
+        if int(images[place]) in known:
+            tries = rng.integers(pairs.images, size=_TRIES).tolist()
+            images[place] = next((image for image in tries if image not in known), images[place])
+    return np.stack([captions, images], axis=1)
+
+
+def add(pairs: Pairs, drawn: np.ndarray) -> Pairs:
+    """The pairs with these decoys behind them."""
+    captions, images = drawn.T
+    return replace(
+        pairs,
+        captions=[*pairs.captions, *(pairs.captions[int(number)] for number in captions)],
+        image_index=np.concatenate([pairs.image_index, images]),
+        truth=None if pairs.truth is None else np.concatenate([pairs.truth, np.zeros(len(drawn), dtype=bool)]),
+        caption_rows=np.concatenate([pairs.rows, pairs.rows[captions]]),
+    )

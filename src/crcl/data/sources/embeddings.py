@@ -1,0 +1,151 @@
+"""A folder of embeddings as clip-retrieval writes it, shard by shard.
+
+    img_emb/*.npy         (rows, F) float16 or float32
+    text_emb/*.npy        (rows, G), row by row those of the captions
+    metadata/*.parquet    caption; image_path, image, url or key; split, if there is one
+
+Files of the three folders that end with the same number belong together.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from crcl.data.files import SHOWN, refuse, require
+from crcl.data.pairs import Pairs
+from crcl.data.shards import Shards
+from crcl.data.sources import table as tables
+from crcl.data.sources.rows import refuse_unnamed_splits
+from crcl.errors import InputError, did_you_mean
+
+FOLDERS = {"img_emb": ".npy", "text_emb": ".npy", "metadata": ".parquet"}
+_NAMES = ("image_path", "image", "url", "key")  # columns that say which image it is, the best first
+
+
+def is_embeddings(path: Path) -> bool:
+    """Whether a folder looks like one of embeddings."""
+    return (path / "img_emb").is_dir()
+
+
+def read(path: Path, split: str) -> Pairs:
+    """Pairs of one split; its images are those that occur in it, in order of first appearance."""
+    images_of, texts_of, metadata_of = _find_shards(path)
+    images, texts = Shards.open(images_of), Shards.open(texts_of)
+    refuse(_differences(images_of, images, texts_of, np.diff(texts.offsets).tolist()))
+    table = _read_metadata(metadata_of)
+    refuse(_differences(images_of, images, metadata_of, [_rows(file) for file in metadata_of]))
+    chosen = tables.rows_of(path, table, split)
+    names, captions = (table[column].take(chosen).to_pylist() for column in ("image", "caption"))
+    first: dict[str, int] = {}
+    for name, row in zip(names, chosen, strict=True):
+        first.setdefault(name, int(row))
+    number = {name: image for image, name in enumerate(first)}
+    return Pairs(
+        captions=captions,
+        image_index=np.array([number[name] for name in names], dtype=np.int64),
+        features=images.as_regions(),
+        image_ids=list(first),
+        source=str(path / "img_emb"),
+        feature_rows=np.fromiter(first.values(), dtype=np.int64, count=len(first)),
+        caption_rows=chosen,
+        text_features=texts,
+    )
+
+
+def splits(path: Path) -> list[str]:
+    """The values of the column `split`, or train and dev where there is none."""
+    return tables.splits_of(_read_metadata(_find_shards(path)[2]))
+
+
+def _find_shards(path: Path) -> list[list[Path]]:
+    """The files of each folder, in the order of their numbers; each number must be in all three."""
+    found = [_numbered(path / folder, ending) for folder, ending in FOLDERS.items()]
+    problems = []
+    for number in sorted(set().union(*found)):
+        there = next(files[number] for files in found if number in files)
+        problems += [
+            f"{path / folder}: no {ending} file with number {number}, to go with {there}"
+            for (folder, ending), files in zip(FOLDERS.items(), found, strict=True)
+            if number not in files
+        ]
+    refuse(problems)
+    return [[files[number] for number in sorted(files)] for files in found]
+
+
+def _numbered(folder: Path, ending: str) -> dict[int, Path]:
+    """The folder's files by the number that their names end with; 0 where there is none."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: not found; embeddings are a folder with {', '.join(FOLDERS)}")
+    files: dict[int, Path] = {}
+    for file in sorted(folder.glob(f"*{ending}")):
+        digits = re.search(r"[0-9]{1,18}$", file.stem)
+        number = int(digits[0]) if digits else 0
+        if number in files:
+            raise InputError(f"{file}: has the same number as {files[number].name}; number the files of a folder")
+        files[number] = file
+    if not files:
+        raise InputError(f"{folder}: no {ending} files")
+    return files
+
+
+def _differences(images_of: Sequence[Path], images: Shards, others: Sequence[Path], rows: Sequence[int]) -> list[str]:
+    """A message for each file that has not as many rows as that of its images."""
+    return [
+        f"{other}: {count} rows, but {image} has {expected}; row by row they belong together"
+        for image, expected, other, count in zip(images_of, np.diff(images.offsets), others, rows, strict=True)
+        if count != expected
+    ]
+
+
+def _rows(path: Path) -> int:
+    return int(pyarrow.parquet.read_metadata(path).num_rows)
+
+
+def _read_metadata(paths: Sequence[Path]) -> pa.Table:
+    """The columns image, caption and (if there) split of all files, as trimmed strings without nulls."""
+    parts = [_read_part(path) for path in paths]
+    different = [
+        f"{path}: columns {', '.join(part.column_names)}, but {paths[0]} has {', '.join(parts[0].column_names)}"
+        for path, part in zip(paths, parts, strict=True)
+        if part.column_names != parts[0].column_names
+    ]
+    refuse(different)
+    table = pa.concat_tables(parts)
+    if not len(table):
+        raise InputError(f"{paths[0].parent}: no rows, expected one image and caption in each")
+    refuse_unnamed_splits(paths[0].parent, table)
+    unnamed = pc.equal(table["image"], "")
+    if pc.any(unnamed).as_py():
+        rows = pc.binary_join_element_wise("row", pc.cast(pa.array(np.arange(len(table))), pa.string()), " ")
+        table = table.set_column(0, "image", pc.if_else(unnamed, rows, table["image"]))
+    return table
+
+
+def _read_part(path: Path) -> pa.Table:
+    require(path, purpose="a table with the column caption")
+    try:
+        there = pyarrow.parquet.read_schema(path).names
+        if "caption" not in there:
+            near = did_you_mean("caption", there)
+            raise InputError(f"{path}: no column 'caption'{near}; columns: {', '.join(there[:SHOWN])}")
+        name = next((column for column in _NAMES if column in there), None)
+        columns = {"image": name, "caption": "caption", "split": "split" if "split" in there else None}
+        table = pyarrow.parquet.read_table(path, columns=[column for column in columns.values() if column])
+        table.validate(full=True)  # undecodable text
+        texts = {
+            ours: pc.utf8_trim_whitespace(pc.fill_null(table[theirs].cast(pa.string()), ""))
+            for ours, theirs in columns.items()
+            if theirs
+        }
+        if name is None:  # each row is an image of its own
+            texts = {"image": pa.chunked_array([pa.array([""] * len(table), pa.string())]), **texts}
+        return pa.table(texts)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not a readable parquet table ({error})") from error

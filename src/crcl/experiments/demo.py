@@ -1,0 +1,136 @@
+"""The built-in demonstration: drawn scenes, 40 % of the training pairs mismatched, plain training against CRCL."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crcl.auditing import result as audit
+from crcl.config import Config, load
+from crcl.data import scenes
+from crcl.data.pairs import Pairs
+from crcl.data.sources.precomp import read
+from crcl.errors import InputError
+from crcl.features.grid import grid_features
+from crcl.metrics import Detection, Retrieval
+from crcl.plots import figures as plots
+from crcl.retrieval.opening import open_scorer
+from crcl.retrieval.scoring import Progress, evaluate
+from crcl.training.build import train
+from crcl.training.inputs import audited_pairs, read_split
+from crcl.training.loop import Listener
+
+METHODS = {"infonce": "plain (InfoNCE)", "crcl": "CRCL"}
+RATE = 0.4
+SHEET = 12  # worst pairs shown with their images
+LEFT_BEHIND = {
+    "suspects.csv": "every training pair, worst first",
+    "beliefs.png": "retrieval of both methods, beliefs of matched and mismatched pairs",
+    "worst.png": "the worst pairs with their images",
+}
+
+Watch = Callable[[str], AbstractContextManager[Progress]]
+"""Gives what is told of the progress of some named work."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one method reached on the scenes."""
+
+    name: str
+    retrieval: Retrieval
+    detection: Detection | None
+    audit: audit.Audit
+
+
+def demo(
+    folder: str | Path,
+    *,
+    images: int = 2000,
+    seed: int = 0,
+    settings: tuple[str, ...] = (),
+    watch: Watch | None = None,
+    listen: Callable[[str, Config], Listener] | None = None,
+) -> list[Outcome]:
+    """Draw, mismatch, train twice, compare; everything is left in the folder, and what is there already is kept."""
+    load(preset="demo", settings=settings)  # wrong settings are refused before anything is drawn
+    folder = Path(folder)
+    data = folder / "data"
+    if not data.exists():
+        _draw_scenes(data, images, seed, watch)
+    elif (there := read(data).images) != images:
+        raise InputError(f"{data}: {there} training images are drawn there, not {images}; give another folder")
+    outcomes = [
+        _outcome(method, name, data, folder, seed=seed, settings=settings, listen=listen)
+        for method, name in METHODS.items()
+    ]
+    robust = outcomes[-1]
+    audit.write(robust.audit, folder / "suspects.csv")
+    _draw(outcomes, folder, data / "images")
+    return outcomes
+
+
+def _draw_scenes(data: Path, images: int, seed: int, watch: Watch | None) -> None:
+    held_out = max(images // 10, 2)
+    with watch("drawing scenes") if watch is not None else nullcontext() as progress:
+        scenes.write(
+            data,
+            describe=grid_features,
+            train=images,
+            dev=held_out,
+            test=held_out,
+            seed=seed,
+            progress=progress,
+        )
+
+
+def _outcome(
+    method: str,
+    name: str,
+    data: Path,
+    folder: Path,
+    *,
+    seed: int,
+    settings: tuple[str, ...],
+    listen: Callable[[str, Config], Listener] | None,
+) -> Outcome:
+    base = {
+        "method": method,
+        "data.path": str(data.absolute()),
+        "noise.rate": RATE,
+        "noise.seed": seed,
+        "train.seed": seed,
+    }
+    config = load(preset="demo", base=base, settings=settings)
+    listeners = [listen(name, config)] if listen is not None else []
+    run = train(config, folder / method, resume=True, listeners=listeners)
+    _, _, scorer = open_scorer(run.path)
+    pairs = audited_pairs(run, config)
+    found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs))
+    return Outcome(name, evaluate([scorer], read_split(config, "test")), found.detection(), found)
+
+
+def _draw(outcomes: list[Outcome], folder: Path, images: Path) -> None:
+    robust = outcomes[-1]
+    pairs: Pairs = robust.audit.pairs
+    beliefs = robust.audit.correspondence
+    auroc = robust.detection.auroc if robust.detection else None
+    plots.save(
+        plots.overview(
+            [outcome.name for outcome in outcomes],
+            [outcome.retrieval.rsum for outcome in outcomes],
+            beliefs,
+            pairs.truth,
+            threshold=robust.audit.threshold,
+            auroc=auroc,
+        ),
+        folder / "beliefs.png",
+    )
+    truth = pairs.truth if pairs.truth is not None else np.ones(len(pairs), dtype=bool)
+    rows = [
+        (images / pairs.image_ids[pairs.image_index[row]], pairs.captions[row], float(beliefs[row]), bool(truth[row]))
+        for row in robust.audit.rows[:SHEET]
+    ]
+    plots.save(plots.sheet(rows, title="The worst pairs, as CRCL believes"), folder / "worst.png")

@@ -1,0 +1,64 @@
+"""Figures of a run: how it learnt, how its beliefs sharpened, how it ranks, and how well it found the mismatches."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from crcl import metrics
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError
+from crcl.metrics import detection
+from crcl.plots import figures as plots
+from crcl.runs.folder import Run
+
+NEEDED = {"learning_rate", "best", "beliefs"}
+"""What the figures take of an epoch's record, beside what every record has."""
+
+
+def history(run: Run) -> Iterator[tuple[str, Figure]]:
+    """Curves, and a ridge of beliefs by epoch, from the metrics of a run."""
+    records = run.metrics()
+    if not records:
+        whence = "imported" if run.imported else "not trained for a whole epoch yet"
+        raise InputError(f"{run.path}: {whence}: there are no epochs to draw")
+    if not all(record.keys() >= NEEDED for record in records):
+        raise InputError(f"{run.path / 'metrics.jsonl'}: damaged (a line lacks some of {', '.join(sorted(NEEDED))})")
+    pieces = [record["piece"] for record in records]
+    kept = [number for number, record in enumerate(records) if record["piece"] == pieces[-1] and record["best"]]
+    yield (
+        "curves",
+        plots.curves(
+            [record["loss"] for record in records],
+            [record["dev"]["rsum"] for record in records],
+            [record["learning_rate"] for record in records],
+            pieces=pieces,
+            best=kept[-1] if kept else None,
+            title=_title(run),
+        ),
+    )
+    yield "ridge", plots.ridge([record["beliefs"] for record in records], pieces=pieces)
+
+
+def detected(run: Run, truth: np.ndarray, *, threshold: float) -> Figure | None:
+    """How well the beliefs after each epoch find the injected mismatches; None where they were not kept."""
+    beliefs = run.kept_beliefs()
+    scores = [detection(line, truth, threshold=threshold) if np.isfinite(line).all() else None for line in beliefs]
+    if not any(scores):
+        return None
+    auroc, precision, recall = (
+        [getattr(score, name) if score is not None else np.nan for score in scores]
+        for name in ("auroc", "precision", "recall")
+    )
+    pieces = [record["piece"] for record in run.metrics()]
+    return plots.detected(auroc, precision, recall, pieces=pieces, threshold=threshold)
+
+
+def ranks(sims: np.ndarray, pairs: Pairs, split: str) -> Figure:
+    """How far down the right answers stand on a split."""
+    return plots.ranks(*metrics.ranks(sims, pairs.image_index), title=f"Ranks on {split}, {pairs.images:,} images")
+
+
+def _title(run: Run) -> str:
+    config = run.config
+    return f"{config['method']} on {config['matcher']['name']}, seed {config['train']['seed']}"

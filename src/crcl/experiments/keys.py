@@ -1,0 +1,72 @@
+"""What a run is known by: a hash of all that determines it, so that tables share runs."""
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from crcl.config import DIVIDING, Config, to_dict
+from crcl.errors import InputError
+from crcl.runs.restore import FIXED_REGIONS
+from crcl.training import build as recipe
+
+FILES = ("data.vocab", "data.features", "data.text_features", "data.ids", "noise.file", "mscn.trusted")
+"""Settings that name a file: a run is determined by its content, wherever it is."""
+READ_BY: dict[str, tuple[str, ...]] = {
+    "ledger": ("crcl",),
+    "decl": ("decl",),
+    "division": DIVIDING,
+    "mscn": ("mscn",),
+    "gsc": ("gsc",),
+    "l2rm": ("l2rm",),
+    "matcher.similarity": FIXED_REGIONS,
+    **dict.fromkeys(("matcher.direction", "matcher.pooling", "matcher.smooth", "matcher.sharp"), ("scan",)),
+}
+"""Sections and keys that some methods or matchers alone read; all others are read by every training."""
+
+
+def is_read(key: str, method: str, matcher: str) -> bool:
+    """Whether a training by this method on this matcher depends on a key."""
+    readers = READ_BY.get(key) or READ_BY.get(key.partition(".")[0])
+    return readers is None or method in readers or matcher in readers
+
+
+def job_key(config: Config, fingerprint: str) -> str:
+    """A hash of what determines a run: settings that it reads, content of its data and files, not where they are."""
+    sections = to_dict(config)
+    settings = {"method": sections.pop("method")}
+    settings |= {
+        key: value
+        for section, part in sections.items()
+        for leaf, value in part.items()
+        if is_read(key := f"{section}.{leaf}", config.method, config.matcher.name)
+    }
+    files = {key: settings[key] for key in FILES if settings.get(key) is not None}
+    contents = {key: _content(Path(path)) for key, path in files.items()}
+    if (model := settings["matcher.model"]) is not None and Path(model).is_dir():
+        weights = sorted(path for path in Path(model).iterdir() if path.suffix in (".json", ".safetensors"))
+        contents["matcher.model"] = hashed({path.name: _content(path) for path in weights})
+    told = {key: value for key, value in settings.items() if key not in recipe.FREE_TO_CHANGE}
+    return hashed([told, contents, fingerprint])
+
+
+def _content(path: Path) -> str:
+    """A hash of a file; large ones are read once."""
+    try:
+        about = path.stat()
+        return _digest(path, about.st_mtime_ns, about.st_size)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+@cache
+def _digest(path: Path, changed: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hashed(content: Any) -> str:
+    """A short hash of plain values."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,381 @@
+"""From declared experiments to what has to be trained and measured, each with its key."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcl.config import MATCHERS_OF, METHOD_NAMES, Config, DataConfig, given, keys_of
+from crcl.data.sources import table as tables
+from crcl.errors import InputError
+from crcl.experiments import ZERO_SHOT, Experiment, Profile, Row, Source, own
+from crcl.experiments.keys import FILES, hashed, is_read, job_key
+from crcl.matchers import MATCHERS
+from crcl.matchers.base import is_pretrained, reads_vectors
+from crcl.training import build as recipe
+from crcl.training import inputs
+
+OF_REGIONS = ("data.features", "data.ids", "data.text_features", "data.vocab", "data.standardize")
+"""Settings about features and words, which a published model has its own of."""
+PIXELS = ("features.npy", "ids.txt")
+"""What `crcl features --pixels` writes."""
+NO_MODEL = "none"
+"""Given instead of a model: its rows are left out."""
+AT_ONCE = 64  # images whose features are read together
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training; or a published model that is taken as it is."""
+
+    key: str
+    about: str
+    seed: int
+    config: Config
+    words: tuple[str, ...]
+    """Of `crcl train`, or of `crcl import`, but for the run folder."""
+    model: str | None = None
+    """The model to import; None: it is trained."""
+
+    def command(self, folder: Path) -> list[str]:
+        """The words that train it, or go on with it, anywhere."""
+        if self.model is not None:
+            return ["crcl", "import", *self.words, "-o", str(folder), "--overwrite"]
+        return ["crcl", "train", *self.words, "-o", str(folder), "--resume"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One measurement: a run, or the mean similarities of several, on a split."""
+
+    jobs: tuple[Job, ...]
+    split: str
+    folds: int
+    fingerprint: str
+    """Of the split."""
+
+    @property
+    def key(self) -> str:
+        return hashed([[job.key for job in self.jobs], self.split, self.folds, self.fingerprint])
+
+    def alone(self, job: Job) -> "Trial":
+        return Trial((job,), self.split, self.folds, self.fingerprint)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of a table at one rate of mismatches, with a trial for each seed."""
+
+    row: Row
+    trials: tuple[Trial, ...]
+    trained: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of a table on one data set at one rate."""
+
+    label: str
+    columns: dict[str, str]
+    """The paper's data sets that these data stand for, and their names."""
+    noise: float
+    entries: tuple[Entry, ...]
+
+    @property
+    def title(self) -> str:
+        rate = f"{100 * self.noise:g} % of the training pairs mismatched" if self.noise else "no mismatches put in"
+        return f"{self.label}, {rate}"
+
+
+@dataclass
+class Planner:
+    """From declared experiments to jobs; what cannot be trained is said before anything is."""
+
+    profile: Profile
+    data: Path
+    seeds: int = 3
+    settings: tuple[str, ...] = ()
+    matcher: str | None = None
+    """Train every row on this one instead of on its own."""
+    rates: tuple[float, ...] = ()
+    """Only these rates of mismatches; none: all."""
+    pixels: Path | None = None
+    """Folder of the pixels that published models read, of the images of a table."""
+    models: dict[str, str] = field(default_factory=dict)
+    """Folders, or other names, of published models by their names on the hub."""
+    _fingerprints: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _with_vectors: list[DataConfig] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Refuse what would train something else than the rows are called; files are found from anywhere."""
+        if self.matcher is not None and is_pretrained(MATCHERS.get(self.matcher)):
+            raise InputError(
+                f"--matcher {self.matcher}: it begins as a published model, which rows that read regions do not have; "
+                "table3 has rows of such models"
+            )
+        self.settings = tuple(_absolute(setting) for setting in self.settings)
+        wrong = [f"--set {key}: what a row is about cannot be set; {instead}" for key, instead in own(self.settings)]
+        if wrong:
+            raise InputError("\n".join(wrong))
+
+    def of_rates(self, wanted: Sequence[Experiment]) -> tuple[list[Experiment], list[str]]:
+        """The experiments that have a rate which is asked for, and the others in words; refused where none has."""
+        none = [experiment for experiment in wanted if experiment.rows and not self._rates(experiment)]
+        told = [
+            f"{experiment.name} (has the rates {_listed(experiment.rates)}, not {_listed(self.rates)})"
+            for experiment in none
+        ]
+        if none and len(none) == len(wanted):
+            raise InputError(f"--noise leaves nothing of {'; '.join(told)}")
+        return [experiment for experiment in wanted if experiment not in none], told
+
+    def _rates(self, experiment: Experiment) -> list[float]:
+        return [rate for rate in experiment.rates if not self.rates or rate in self.rates]
+
+    def blocks(self, experiment: Experiment) -> list[Block]:
+        """What to measure for a table, by data set and rate."""
+        return [
+            Block(self.label(source), columns, rate, self._entries(experiment, source, rate))
+            for source, columns in self.sources(experiment)
+            for rate in self._rates(experiment)
+        ]
+
+    def distributions(self, experiment: Experiment) -> list[tuple[str, Job]]:
+        """Runs whose training pairs are looked at, with the first seed on the first data set."""
+        rows = [row for row in experiment.distributions if not self._not_drawn(row)]
+        if not rows:
+            return []
+        source, _ = self.sources(experiment)[0]
+        return [(row.name, self._jobs(row, source, row.noise[0], 0)[0]) for row in rows]
+
+    def _not_drawn(self, row: Row) -> str:
+        """Why a distribution is not drawn; nothing where it is."""
+        if self.rates and row.noise[0] not in self.rates:
+            return f"it is of the rate {row.noise[0]:g}"
+        return "" if self._runs(row) else self._why_not(row)
+
+    def sources(self, experiment: Experiment) -> list[tuple[Source, dict[str, str]]]:
+        """The data sets of a table that are there, each with the columns of the paper that it stands for."""
+        found: dict[tuple[Path, str, int], tuple[Source, dict[str, str]]] = {}
+        for column in experiment.columns:
+            source = self._source(experiment, column)
+            if self.folder(source).exists():
+                where = (self.folder(source), source.split, source.folds)
+                found.setdefault(where, (source, {}))[1][column] = source.name
+        if not found and experiment.columns:
+            folders = ", ".join(sorted({str(self.folder(self.profile.sources[name])) for name in experiment.columns}))
+            raise InputError(f"{experiment.name}: none of its data is there: {folders}; say with --data where they are")
+        return list(found.values())
+
+    def left_out(self, experiment: Experiment) -> list[str]:
+        """The data sets of a table that are not there, and what else is not made of it, in words."""
+        wanted = [self._source(experiment, column) for column in experiment.columns]
+        absent = [source for source in wanted if not self.folder(source).exists()]
+        lines = [f"{source.name} ({source.folder} is not in {self.data.resolve().name})" for source in absent]
+        lacking = [rate for rate in self.rates if experiment.rows and rate not in experiment.rates]
+        if lacking:
+            there = _listed(experiment.rates)
+            lines.append(f"{experiment.name} at the rates {_listed(lacking)} (it has {there})")
+        why = {row.name: self._not_drawn(row) for row in experiment.distributions}
+        return lines + [f"the distributions {name} ({reason})" for name, reason in why.items() if reason]
+
+    def _source(self, experiment: Experiment, column: str) -> Source:
+        """A data set of the profile; where a table of the paper has one alone, a file of pairs may stand for it."""
+        source = self.profile.sources[column]
+        alone = self.data.is_file() and len(experiment.columns) == 1
+        return replace(source, folder=".", split="test") if alone else source
+
+    def folder(self, source: Source) -> Path:
+        return self.data / source.folder
+
+    def label(self, source: Source) -> str:
+        """What the data are called: in a profile of any data, as their folder."""
+        return self.data.resolve().name if source.folder == "." else source.name
+
+    def _entries(self, experiment: Experiment, source: Source, rate: float) -> tuple[Entry, ...]:
+        rows = [row for row in experiment.rows if rate in row.noise]
+        entries: list[Entry] = []
+        for row in rows:
+            runs = self._runs(row)
+            if not runs:
+                entries.append(Entry(row, (), self._why_not(row)))
+                continue
+            alike = [other for other in rows if self._makes_equal(row, other)]
+            shown = self._shown_of(alike)
+            if row is alike[0] and shown not in alike:
+                entries.append(self._entry(shown, source, rate))
+            entries.append(self._entry(row, source, rate) if row is shown else Entry(row, (), f"as {shown.name}"))
+        return tuple(entries)
+
+    def _makes_equal(self, row: Row, other: Row) -> bool:
+        """Whether the matcher that is asked for leaves no difference between two rows."""
+        if row is other or self.matcher is None:
+            return row is other
+        what = [(self._runs(one), one.settings, one.model) for one in (row, other)]
+        return what[0] == what[1]
+
+    def _shown_of(self, alike: Sequence[Row]) -> Row:
+        """Of equal rows the one that has the matcher; where none has, one that is named as what is trained."""
+        if len(alike) == 1:
+            return alike[0]
+        first = alike[0]
+        named = ", ".join([" + ".join(name for name, _ in self._runs(first)), *first.settings])
+        having = (row for row in alike if self.matcher in {matcher for _, matcher in row.runs})
+        return next(having, replace(first, name=named, paper=None))
+
+    def _entry(self, row: Row, source: Source, rate: float) -> Entry:
+        runs, fingerprint = self._runs(row), self.fingerprint(row, source, source.split)
+        seeds = 1 if all(name == ZERO_SHOT for name, _ in runs) else self.seeds
+        trials = tuple(
+            Trial(self._jobs(row, source, rate, seed), source.split, source.folds, fingerprint) for seed in range(seeds)
+        )
+        return Entry(row, trials, " + ".join(f"{name} on {matcher}" for name, matcher in runs))
+
+    def _why_not(self, row: Row) -> str:
+        if not row.runs:
+            return "not implemented"
+        if row.model is not None:
+            return "its model is left out"
+        return f"does not go with {self.matcher}" if self._has_regions() else "no features of regions are given"
+
+    def _runs(self, row: Row) -> tuple[tuple[str, str], ...]:
+        """What is trained for a row; nothing where its method does not go with the matcher that is asked for.
+
+        A row about a published model keeps it.
+        """
+        if row.model is not None:
+            return () if self.models.get(row.model) == NO_MODEL else row.runs
+        if not self._has_regions():
+            return ()
+        if self.matcher is None:
+            return row.runs
+        names = dict.fromkeys(name for name, _ in row.runs)
+        methods = {name: self.profile.recipe(name).method for name in names}
+        return tuple(
+            (name, self.matcher)
+            for name in names
+            if self.matcher in MATCHERS_OF.get(methods[name], ((self.matcher,), ""))[0]
+        )
+
+    def _jobs(self, row: Row, source: Source, rate: float, seed: int) -> tuple[Job, ...]:
+        return tuple(self._job(row, name, matcher, source, rate, seed) for name, matcher in self._runs(row))
+
+    def _job(self, row: Row, name: str, matcher: str, source: Source, rate: float, seed: int) -> Job:
+        if name == ZERO_SHOT:
+            return self._untrained(row, matcher, source)
+        chosen = self.profile.recipe(name)
+        for what, wanted, there in (("matcher", matcher, MATCHERS), ("method", chosen.method, METHOD_NAMES)):
+            if wanted not in there:
+                raise InputError(f"{row.name}: needs the {what} {wanted}, which this version of crcl does not have")
+        folder = self.folder(source)
+        preset = source.presets.get(matcher, source.preset)
+        settings = (
+            *chosen.settings_for(matcher=matcher, folder=source.folder, noise=rate),
+            *self._asked(row),
+            *(_absolute(setting) for setting in row.settings),
+            *([f"matcher.model={self._model(row.model)}"] if row.model is not None else []),
+        )
+        base: dict[str, Any] = {"method": chosen.method, "matcher.name": matcher, "data.path": str(folder.absolute())}
+        base |= {"noise.rate": rate, "noise.seed": seed, "train.seed": seed}
+        recipe.asked_config(preset=preset, base=base, settings=settings)  # all must be right
+        # what a run does not read is not told to it, so that the same run is begun and gone on with the same way
+        settings = tuple(one for one in settings if any(is_read(key, chosen.method, matcher) for key in keys_of([one])))
+        config = recipe.asked_config(preset=preset, base=base, settings=settings)
+        if reads_vectors(MATCHERS[matcher]):
+            self._require_vectors(config)
+        words = [str(folder.absolute()), "--preset", preset, "--method", chosen.method, "--matcher", matcher]
+        words += ["--noise", str(rate), "--noise-seed", str(seed), "--seed", str(seed)]
+        words += [word for setting in settings for word in ("--set", setting)]
+        trained = f"{name} on {matcher}" if row.model is None else f"{name} on {row.model}"
+        about = ", ".join([trained, *row.settings, self.label(source), f"{100 * rate:g} % mismatched"])
+        key = job_key(config, self.fingerprint(row, source, "train", "dev"))
+        return Job(key, f"{about}, seed {seed}", seed, config, tuple(words))
+
+    def _require_vectors(self, config: Config) -> None:
+        """Refuse data without vectors of captions, once for all runs on them."""
+        if config.data not in self._with_vectors:
+            inputs.require_vectors(config, inputs.read_split(config, "train"))
+            self._with_vectors.append(config.data)
+
+    def _untrained(self, row: Row, matcher: str, source: Source) -> Job:
+        """A published model as it comes; no setting of a training changes it."""
+        if row.model is None:
+            raise InputError(f"{row.name}: names no model")
+        model, data = self._model(row.model), str(self.folder(source).absolute())
+        settings = [setting for setting in self._asked(row) if _key(setting) in recipe.FREE_TO_CHANGE]
+        base = {"matcher.name": matcher, "matcher.model": model, "data.path": data}
+        config = recipe.asked_config(base=base, settings=settings)
+        words = (model, "--data", data, "--features", str(config.data.features), "--ids", str(config.data.ids))
+        key = job_key(config, self.fingerprint(row, source, source.split))
+        return Job(key, f"{ZERO_SHOT} {row.model}, {self.label(source)}", 0, config, words, model)
+
+    def _model(self, name: str) -> str:
+        """Where a published model is: a folder, or else the hub."""
+        given = self.models.get(name, name)
+        return str(Path(given).absolute()) if Path(given).is_dir() else given
+
+    def _asked(self, row: Row) -> tuple[str, ...]:
+        """The settings that hold for a row; one about a published model has its pixels instead of features."""
+        if row.model is None:
+            return self.settings
+        if self.pixels is None or not self.data.is_file():
+            absent = "--pixels is not given" if self.pixels is None else f"{self.data} is no table that has some"
+            raise InputError(
+                f"{row.name}: reads the pixels of images, but {absent}. Give the pairs as a table (--data TABLE) and, "
+                "as --pixels FOLDER, what `crcl features TABLE --images IMAGES -o FOLDER --model "
+                f"{self._model(row.model)} --pixels` writes; or leave it out with --model {row.model}={NO_MODEL}"
+            )
+        kept = [setting for setting in self.settings if _key(setting) not in OF_REGIONS]
+        features, ids = (self.pixels.absolute() / name for name in PIXELS)
+        return (*kept, f"data.features={features}", f"data.ids={ids}")
+
+    def _has_regions(self) -> bool:
+        """Whether there are features beside the pixels, for rows that read regions."""
+        if self.pixels is None or not self.data.is_file():
+            return True
+        config = recipe.asked_config(base={"data.path": str(self.data)}, settings=self.settings)
+        near = [path for path in tables.default_features(self.data) if path.is_file()]
+        given = [Path(config.data.features)] if config.data.features else near
+        return any(path.resolve() != (self.pixels / PIXELS[0]).resolve() for path in given)
+
+    def fingerprint(self, row: Row, source: Source, *splits: str) -> str:
+        """What splits are known by: captions, images, and the features of all, as a row reads them."""
+        folder, settings = str(self.folder(source)), self._asked(row)
+        known = (folder, *splits, *settings)
+        if known not in self._fingerprints:
+            self._fingerprints[known] = hashed([self._fingerprint(folder, split, settings) for split in splits])
+        return self._fingerprints[known]
+
+    def _fingerprint(self, folder: str, split: str, settings: tuple[str, ...]) -> list[str]:
+        # a table's files are settings, and are read with them
+        config = recipe.asked_config(base={"data.path": folder}, settings=settings)
+        pairs = inputs.read_split(config, split)
+        digest = hashlib.sha256()
+        for first in range(0, pairs.images, AT_ONCE):
+            digest.update(pairs.gather(np.arange(first, min(first + AT_ONCE, pairs.images))).data)
+        shape = f"{pairs.images} x {pairs.features.shape[1:]}"
+        known = [pairs.fingerprint(), shape, digest.hexdigest()]
+        if pairs.text_features is not None:
+            digest = hashlib.sha256()
+            for first in range(0, len(pairs), AT_ONCE):
+                digest.update(pairs.gather_texts(np.arange(first, min(first + AT_ONCE, len(pairs)))).data)
+            known.append(digest.hexdigest())
+        return known
+
+
+def _absolute(setting: str) -> str:
+    """A setting that names a file, with its whole path."""
+    key = _key(setting)
+    where = given([setting]).get(key) if key in FILES else None
+    return f"{key}={Path(str(where)).absolute()}" if where else setting
+
+
+def _listed(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in rates)
+
+
+def _key(setting: str) -> str:
+    return setting.partition("=")[0].strip()

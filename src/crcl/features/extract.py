@@ -1,0 +1,318 @@
+"""From image files to a features file that training reads: in batches, kept by content, safe to kill at any moment.
+
+FOLDER/features.npy   float16, (images, regions, size) or (images, size)
+FOLDER/ids.txt        the image of each row
+FOLDER/skipped.csv    image, reason: what could not be used
+FOLDER/about.json     what made them
+FOLDER/cache/         features by the hash of the file's content, one folder for each extractor and its settings
+"""
+
+import hashlib
+import json
+import os
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from crcl.data.files import SHOWN, open_features, read_ids
+from crcl.data.images import MOST_PIXELS, UnusableError, Wanted, decode, read_file, skipped_text
+from crcl.errors import InputError, TrainingError
+from crcl.storage import locked, write_arrays, write_bytes
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is to do."""
+_BUSY = "another process is making features here; wait for it, or give another folder"
+_ADVICE = "what was computed before is kept: make room and give the same command again"
+
+
+class Extractor(Protocol):
+    """What turns pixels into features."""
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that the features depend on besides the image."""
+
+    def prepare(self, image: Image.Image) -> NDArray[np.float32]:
+        """What is kept of one image until its batch is full."""
+
+    def compute(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Features of a batch, (K, R, F) or (K, F)."""
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What came of it."""
+
+    images: int
+    shape: tuple[int, ...]
+    """Of one image's features."""
+    computed: int
+    """Contents that were not in the cache."""
+    skipped: list[tuple[str, str]]
+    """Names and reasons."""
+
+
+def extract(
+    wanted: Sequence[Wanted],
+    extractor: Extractor,
+    folder: Path,
+    *,
+    cache: Path | None = None,
+    batch_size: int = 32,
+    most_pixels: int = MOST_PIXELS,
+    overwrite: bool = False,
+    settled: bool = False,
+    watch: Callable[[str], AbstractContextManager[Progress | None]] = lambda what: nullcontext(),
+) -> Extracted:
+    """Write the features of all images that can be used; given again, it goes on where it was stopped.
+
+    With `settled`, features that are there are in use: they stay as they are, and other ones are refused.
+    """
+    if batch_size < 1:
+        raise InputError(f"batch size must be 1 or more, not {batch_size}")
+    key = hashlib.sha256(json.dumps(extractor.settings, sort_keys=True).encode()).hexdigest()
+    _refuse_other(folder, key, overwrite=overwrite)
+    kept = (cache or folder / "cache") / key[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{error.filename}: cannot be made ({error.strerror}); give another folder") from error
+    with locked(folder, busy=_BUSY), locked(kept, busy=_BUSY):
+        with watch("reading") as progress:
+            digests, reasons = _hash(wanted, progress)
+        store = Cache(kept)
+        first: dict[bytes, Wanted] = {}
+        for image, digest in digests.items():
+            first.setdefault(digest, image)
+        todo = [(digest, image) for digest, image in first.items() if digest not in store]
+        with watch("features") as progress:
+            broken = _compute(todo, extractor, store, batch_size, most_pixels, progress)
+        computed = len(todo) - len(broken)
+        broken |= dict.fromkeys(store.infinite, "no finite features in float16")
+        reasons |= {image: broken[digest] for image, digest in digests.items() if digest in broken}
+        skipped = [(image.name, reasons[image]) for image in wanted if image in reasons]
+        usable = {image.name: digest for image, digest in digests.items() if image not in reasons}
+        about = {"extractor": extractor.title, "key": key, "settings": extractor.settings}
+        if settled and (folder / "ids.txt").is_file() and (folder / "features.npy").is_file():
+            _refuse_changes(folder, store, usable)
+        else:
+            _write(folder, store, usable, skipped, about)
+    return Extracted(len(usable), store.shape, computed, skipped)
+
+
+def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
+    """Stop before features of another kind are lost."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: a file, expected a folder to write to")
+    if overwrite:
+        return
+    try:
+        known = json.loads((folder / "about.json").read_text("utf-8"))["key"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        known = None
+    if not (folder / "features.npy").exists():
+        for name in () if known else ("about.json", "ids.txt", "skipped.csv"):
+            if (folder / name).exists() and not _only_skipped(folder / name):
+                raise InputError(
+                    f"{folder / name}: not made by `crcl features`, which would replace it; give another folder, "
+                    "or --overwrite"
+                )
+        return
+    if known != key:
+        made = "made in another way" if known else "not made by `crcl features`"
+        same = "give the same --model as then, " if known else "give "
+        raise InputError(f"{folder}: has features that were {made}; {same}another folder, or --overwrite")
+
+
+def _only_skipped(path: Path) -> bool:
+    """Whether this is what is left where none of the images could be used."""
+    with suppress(OSError, UnicodeDecodeError), path.open(encoding="utf-8") as stream:
+        return stream.readline(100) == skipped_text([])
+    return False
+
+
+def _refuse_changes(folder: Path, store: "Cache", usable: dict[str, bytes]) -> None:
+    """Stop where the images are not those whose features are there; says which are gone, new or changed.
+
+    An image has changed if one of its numbers differs by more than a hundredth of the largest: with an empty cache they
+    are computed again, and come out a little different on another device.
+    """
+    features = open_features(folder / "features.npy")
+    row = {name: number for number, name in enumerate(read_ids(folder / "ids.txt"))}
+    both = [name for name in usable if name in row]
+    changed = []
+    for number, new in store.rows([usable[name] for name in both]):
+        now, before = np.atleast_2d(new).astype(np.float32), features[row[both[number]]].astype(np.float32)
+        if now.shape != before.shape or np.abs(now - before).max() > 0.01 * np.abs(before).max():
+            changed.append(both[number])
+    lines = [
+        f"{len(names):,} {what}: {', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}"
+        for what, names in (
+            ("gone or no longer usable", [name for name in row if name not in usable]),
+            ("new", [name for name in usable if name not in row]),
+            ("changed", changed),
+        )
+        if names
+    ]
+    if lines:
+        raise InputError("\n".join([f"{folder}: the images are not those that the features were made of", *lines]))
+
+
+def _hash(wanted: Sequence[Wanted], progress: Progress | None) -> tuple[dict[Wanted, bytes], dict[Wanted, str]]:
+    """The hash of each image's content, and why others have none."""
+    digests, reasons = {}, {}
+    for number, image in enumerate(wanted, start=1):
+        try:
+            digests[image] = hashlib.sha256(read_file(image)).digest()
+        except UnusableError as reason:
+            reasons[image] = str(reason)
+        if progress is not None:
+            progress(number, len(wanted))
+    return digests, reasons
+
+
+def _compute(
+    todo: Sequence[tuple[bytes, Wanted]],
+    extractor: Extractor,
+    store: "Cache",
+    batch_size: int,
+    most_pixels: int,
+    progress: Progress | None,
+) -> dict[bytes, str]:
+    """Fill the cache, batch by batch; gives the reasons of what could not be used.
+
+    Batches are kept whole. So those that are left after a kill hold the same images as they would have without
+    it, and their sums come out the same to the last bit.
+    """
+    broken: dict[bytes, str] = {}
+    waiting: dict[bytes, NDArray[np.float32]] = {}
+
+    def empty() -> None:
+        if waiting:
+            store.add(list(waiting), extractor.compute(list(waiting.values())))
+            waiting.clear()
+
+    for number, (digest, image) in enumerate(todo, start=1):
+        try:
+            content = read_file(image)
+            if hashlib.sha256(content).digest() != digest:
+                raise UnusableError("changed while it was read")
+            waiting[digest] = extractor.prepare(decode(content, most_pixels=most_pixels))
+        except UnusableError as reason:
+            broken[digest] = str(reason)
+        if len(waiting) == batch_size:
+            empty()
+        if progress is not None:
+            progress(number, len(todo))
+    empty()
+    return broken
+
+
+class Cache:
+    """Float16 features by the hash of the image's content, one file for each batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.places: dict[bytes, tuple[Path, int]] = {}
+        self.shape: tuple[int, ...] = ()
+        self.infinite: set[bytes] = set()
+        """Images whose features are too large for float16, or no numbers."""
+        for left in folder.glob(".*.tmp"):
+            left.unlink()
+        for path in sorted(folder.glob("*.npz")):
+            try:
+                with np.load(path, allow_pickle=False) as arrays:
+                    self._remember(path, [row.tobytes() for row in arrays["hashes"]], arrays["finite"])
+            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+                continue  # damaged, and computed again
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self.places
+
+    def add(self, digests: list[bytes], features: NDArray[np.float32]) -> None:
+        """Keep a batch, whole."""
+        with np.errstate(over="ignore"):
+            halves = features.astype(np.float16)
+        finite = np.asarray(np.isfinite(halves.reshape(len(halves), -1)).all(axis=1))
+        path = self.folder / f"{hashlib.sha256(b''.join(digests)).hexdigest()[:32]}.npz"
+        hashes = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(len(digests), -1)
+        write_arrays(path, advice=_ADVICE, hashes=hashes, finite=finite, features=halves)
+        self._remember(path, digests, finite)
+
+    def rows(self, digests: Sequence[bytes]) -> Iterator[tuple[int, NDArray[np.float16]]]:
+        """Numbers of these images with their features, file by file."""
+        by_file: dict[Path, list[tuple[int, int]]] = {}
+        for number, digest in enumerate(digests):
+            path, row = self.places[digest]
+            by_file.setdefault(path, []).append((number, row))
+        for path, places in by_file.items():
+            try:
+                with np.load(path, allow_pickle=False) as arrays:
+                    features = arrays["features"]
+                self.shape = self.shape or features.shape[1:]
+                if features.dtype != np.float16 or features.shape[1:] != self.shape:
+                    raise ValueError("features of another shape")
+                found = [(number, features[row]) for number, row in places]
+            except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+                with suppress(OSError):
+                    path.unlink()
+                raise TrainingError(
+                    f"{path}: damaged ({error}), and removed; the same command computes again what it held"
+                ) from error
+            yield from found
+
+    def _remember(self, path: Path, digests: list[bytes], finite: NDArray[np.bool_]) -> None:
+        for row, (digest, fine) in enumerate(zip(digests, finite, strict=True)):
+            self.places.setdefault(digest, (path, row))
+            if not fine:
+                self.infinite.add(digest)
+
+
+def _write(
+    folder: Path, store: Cache, usable: dict[str, bytes], skipped: list[tuple[str, str]], about: dict[str, Any]
+) -> None:
+    """The files that training reads. The ids are written last: without them no features are read."""
+    path, ids, out = folder / "features.npy", folder / "ids.txt", folder / "skipped.csv"
+    reasons = skipped_text(skipped).encode("utf-8", "backslashreplace")
+    if not usable:
+        write_bytes(out, reasons, advice=_ADVICE)
+        common = ", ".join(f"{count:,} x {why}" for why, count in Counter(why for _, why in skipped).most_common(3))
+        raise InputError(
+            f"{out}: none of the {len(skipped):,} images can be used ({common}); "
+            "--images says in which folder a table's images are"
+        )
+    temporary = path.with_name(".features.npy.tmp")
+    try:
+        with temporary.open("wb") as file:
+            for number, features in store.rows(list(usable.values())):
+                if not file.tell():
+                    header = {"descr": "<f2", "fortran_order": False, "shape": (len(usable), *store.shape)}
+                    np.lib.format.write_array_header_1_0(file, header)
+                    start = file.tell()
+                file.seek(start + number * features.nbytes)
+                file.write(features.astype("<f2").tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        ids.unlink(missing_ok=True)
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise TrainingError(f"{path}: cannot be written ({error.strerror}); {_ADVICE}") from error
+    counts = {"images": len(usable), "skipped": len(skipped), "shape": list(store.shape)}
+    write_bytes(folder / "about.json", (json.dumps(about | counts, indent=1) + "\n").encode(), advice=_ADVICE)
+    write_bytes(out, reasons, advice=_ADVICE)
+    write_bytes(ids, "".join(f"{name}\n" for name in usable).encode(), advice=_ADVICE)

@@ -1,0 +1,235 @@
+"""Matchers of one vector per image and text as ONNX graphs, which run without torch and without this package.
+
+The graphs are written node by node: what torch's exporters make of a GRU over captions of different lengths depends on
+torch's version, while ONNX's own GRU takes the lengths, and starts its backward direction at each caption's last word.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from crcl.matchers.bow import Bow
+from crcl.matchers.encoders import TwoLayers
+from crcl.matchers.kernels.pooling import GPO, HIDDEN
+from crcl.matchers.vse import VSE
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSET, IR_VERSION = 17, 8  # of 2022: read by every onnxruntime since 1.12
+_FLOAT, _INT32, _INT64 = 1, 6, 7  # numbers of onnx.TensorProto, which need not be installed
+_SMALLEST = float(np.finfo(np.float32).min)
+
+Value = str | Tensor | np.ndarray
+"""What a node reads: another node's result by name, or a constant."""
+
+
+class Graph:
+    """The nodes and constants of an ONNX graph, put down in the order of the computation."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def __call__(self, operator: str, *values: Value | None, **attributes: Any) -> str:
+        """The name of the first result of a node; None leaves an optional input out."""
+        from onnx import helper
+
+        inputs = [
+            "" if value is None else value if isinstance(value, str) else self.constant(value) for value in values
+        ]
+        result = f"{operator}_{len(self.nodes)}"
+        results = [result, f"{result}_places"] if operator == "TopK" else [result]
+        self.nodes.append(helper.make_node(operator, inputs, results, name=result, **attributes))
+        return result
+
+    def constant(self, value: Tensor | np.ndarray) -> str:
+        from onnx import numpy_helper
+
+        name = f"constant_{len(self.constants)}"
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+        self.constants.append(numpy_helper.from_array(np.array(array, order="C"), name))
+        return name
+
+    def model(self, inputs: "Sequence[onnx.ValueInfoProto]", result: str, size: int) -> "onnx.ModelProto":
+        """The whole: `inputs` -> `vectors` (batch, size)."""
+        import onnx
+        from onnx import TensorProto, helper
+
+        self.nodes.append(helper.make_node("Identity", [result], ["vectors"]))
+        vectors = helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["batch", size])
+        graph = helper.make_graph(self.nodes, "crcl", inputs, [vectors], self.constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        onnx.checker.check_model(model, full_check=True)
+        return model
+
+
+def images_graph(
+    matchers: Sequence[nn.Module],
+    *,
+    features: int,
+    embedding: int,
+    longest: int,
+    scale: tuple[np.ndarray, float] | None = None,
+) -> "onnx.ModelProto":
+    """Regions (batch, regions, features) and mask (batch, regions) -> vectors; at most `longest` regions.
+
+    `scale` are mean and deviation of the features. Several matchers are one by the mean of their similarities: each has
+    its share of the vector.
+    """
+    from onnx import TensorProto, helper
+
+    add = Graph()
+    regions = "regions"
+    if scale is not None:
+        regions = add("Div", add("Sub", regions, scale[0]), _numbers(scale[1]))
+    parts = [GRAPHS[type(matcher)][0](add, matcher, regions, longest) for matcher in matchers]
+    inputs = [
+        helper.make_tensor_value_info("regions", TensorProto.FLOAT, ["batch", "regions", features]),
+        helper.make_tensor_value_info("mask", TensorProto.BOOL, ["batch", "regions"]),
+    ]
+    return add.model(inputs, _joined(add, parts), embedding * len(matchers))
+
+
+def texts_graph(matchers: Sequence[nn.Module], *, embedding: int, longest: int) -> "onnx.ModelProto":
+    """Tokens (batch, words) and lengths (batch,) -> vectors; at most `longest` tokens."""
+    from onnx import TensorProto, helper
+
+    add = Graph()
+    places = _places(add, "tokens")
+    real = add("Less", places, add("Unsqueeze", "lengths", _axes(1)))  # (batch, words)
+    parts = [GRAPHS[type(matcher)][1](add, matcher, real, longest) for matcher in matchers]
+    inputs = [
+        helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", "words"]),
+        helper.make_tensor_value_info("lengths", TensorProto.INT64, ["batch"]),
+    ]
+    return add.model(inputs, _joined(add, parts), embedding * len(matchers))
+
+
+def _vse_images(add: Graph, matcher: nn.Module, regions: str, longest: int) -> str:
+    images = cast(VSE, matcher).img
+    x = add("Add", _linear(add, regions, images.fc), _two_layers(add, regions, images.mlp))
+    lengths = add("ReduceSum", add("Cast", "mask", to=_INT64), _axes(1), keepdims=0)
+    return _l2(add, _gpo(add, images.gpool, x, "mask", lengths, longest))
+
+
+def _vse_texts(add: Graph, matcher: nn.Module, real: str, longest: int) -> str:
+    texts = cast(VSE, matcher).txt
+    x = add("Transpose", add("Gather", texts.embed.weight, "tokens"), perm=[1, 0, 2])  # (words, batch, E)
+    both = _gru(add, texts.rnn, x)  # (words, 2, batch, D)
+    x = add("Transpose", add("ReduceMean", both, axes=[1], keepdims=0), perm=[1, 0, 2])
+    return _l2(add, _gpo(add, texts.gpool, x, real, "lengths", longest))
+
+
+def _bow_images(add: Graph, matcher: nn.Module, regions: str, longest: int) -> str:
+    bow = cast(Bow, matcher)
+    real = add("Unsqueeze", "mask", _axes(2))
+    total = add("ReduceSum", add("Where", real, regions, _numbers(0)), _axes(1), keepdims=0)
+    mean = add("Div", total, add("ReduceSum", add("Cast", real, to=_FLOAT), _axes(1), keepdims=0))
+    largest = add("ReduceMax", add("Where", real, regions, _numbers(_SMALLEST)), axes=[1], keepdims=0)
+    x = add("Concat", mean, largest, axis=1)
+    first, norm, _, last = bow.image_mlp
+    hidden = add("Relu", _linear(add, x, cast(nn.Linear, first), cast(nn.BatchNorm1d, norm)))
+    both = add("Add", _linear(add, x, bow.image_linear), _linear(add, hidden, cast(nn.Linear, last)))
+    return _l2(add, both)
+
+
+def _bow_texts(add: Graph, matcher: nn.Module, real: str, longest: int) -> str:
+    bow = cast(Bow, matcher)
+    weights = add("Mul", add("Gather", bow.word_weights, "tokens"), add("Cast", real, to=_FLOAT))
+    weights = add("Div", weights, add("ReduceSum", weights, _axes(1), keepdims=1))
+    words = add("Gather", bow.embed.weight, "tokens")  # (batch, words, E)
+    return _l2(add, _linear(add, _weighted_sum(add, weights, words), bow.text_linear))
+
+
+GRAPHS: dict[type[nn.Module], tuple[Callable[[Graph, nn.Module, str, int], str], ...]] = {
+    VSE: (_vse_images, _vse_texts),
+    Bow: (_bow_images, _bow_texts),
+}
+"""The image and the text side of the matchers that have one vector for each."""
+
+
+def _axes(axis: int) -> np.ndarray:
+    return np.array([axis], dtype=np.int64)
+
+
+def _numbers(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
+
+
+def _places(add: Graph, x: str) -> str:
+    """0, 1, … along the second axis."""
+    zero, one = np.array(0), np.array(1)
+    return add("Range", zero, add("Gather", add("Shape", x), one), one)
+
+
+def _linear(add: Graph, x: str, layer: nn.Linear, norm: nn.BatchNorm1d | None = None) -> str:
+    """A linear layer, and the BatchNorm behind it, which is linear too once trained."""
+    weight: Tensor = layer.weight
+    bias: Tensor = layer.bias
+    if norm is not None:
+        mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
+        scale = norm.weight / torch.sqrt(variance + norm.eps)
+        weight, bias = weight * scale[:, None], (bias - mean) * scale + norm.bias
+    return add("Add", add("MatMul", x, weight.T), bias)
+
+
+def _two_layers(add: Graph, x: str, mlp: TwoLayers) -> str:
+    first, last = (cast(nn.Linear, layer) for layer in mlp.layers)
+    return _linear(add, add("Relu", _linear(add, x, first, cast(nn.BatchNorm1d, mlp.bns[0]))), last)
+
+
+def _gru(add: Graph, rnn: nn.GRU, x: str) -> str:
+    """Both directions of a GRU over `lengths` steps. torch's gates are r, z, n; ONNX's z, r, h."""
+
+    def both(name: str) -> Tensor:
+        gates = [getattr(rnn, f"{name}_l0{direction}").chunk(3) for direction in ("", "_reverse")]
+        return torch.stack([torch.cat([z, r, n]) for r, z, n in gates])
+
+    biases = torch.cat([both("bias_ih"), both("bias_hh")], dim=1)
+    return add(
+        "GRU",
+        x,
+        both("weight_ih"),
+        both("weight_hh"),
+        biases,
+        add("Cast", "lengths", to=_INT32),
+        direction="bidirectional",
+        hidden_size=rnn.hidden_size,
+        linear_before_reset=1,
+    )
+
+
+def _gpo(add: Graph, pooling: GPO, x: str, real: str, lengths: str, longest: int) -> str:
+    """Generalised pooling; the weights of each length are a table, and a longer input is an error."""
+    hidden = add("Where", add("Unsqueeze", real, _axes(2)), x, _numbers(HIDDEN))
+    ordered = add("TopK", hidden, add("Gather", add("Shape", x), _axes(1)), axis=1)  # all of them, largest first
+    table = add("Gather", pooling_table(pooling, longest), _places(add, x), axis=1)
+    return _weighted_sum(add, add("Gather", table, lengths), ordered)
+
+
+def pooling_table(pooling: GPO, longest: int) -> Tensor:
+    """GPO's weights of the sorted positions of each length from 0 on. (longest + 1, longest)"""
+    table = torch.zeros(longest + 1, longest)
+    for lengths in torch.arange(1, longest + 1).split(64):
+        table[lengths, : int(lengths[-1])] = pooling.weights(lengths)
+    return table
+
+
+def _weighted_sum(add: Graph, weights: str, x: str) -> str:
+    """(batch, L) and (batch, L, D) -> (batch, D)"""
+    return add("Squeeze", add("MatMul", add("Unsqueeze", weights, _axes(1)), x), _axes(1))
+
+
+def _l2(add: Graph, x: str) -> str:
+    return add("Div", x, add("Add", add("ReduceL2", x, axes=[1], keepdims=1), _numbers(1e-8)))
+
+
+def _joined(add: Graph, parts: Sequence[str]) -> str:
+    """One vector of several, whose inner products are the mean of theirs."""
+    if len(parts) == 1:
+        return parts[0]
+    return add("Div", add("Concat", *parts, axis=1), _numbers(len(parts) ** 0.5))

@@ -1,0 +1,331 @@
+"""Scoring with a trained matcher: encode once, similarities block by block, retrieval scores."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crcl import metrics
+from crcl.data.batches import Standardize
+from crcl.data.pairs import Pairs
+from crcl.data.text.subwords import Words
+from crcl.data.text.vectors import Texts, TextVectors
+from crcl.errors import InputError, TrainingError
+from crcl.matchers.base import Encoded, Matcher, reads_vectors, scoring
+from crcl.retrieval.similarity_file import beside
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is to do."""
+
+_IMAGES = 2**16  # that meet a block of texts at a time: their similarities take 32 MB
+_AT_HAND = 2**26  # numbers of a matrix on disk that are filled at a time, in any order: 256 MB stay in memory
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of several matchers."""
+
+    together: metrics.Retrieval
+    """By the mean of their similarities."""
+    members: list[metrics.Retrieval]
+    """Of each alone."""
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A matcher with what it needs to read pairs: its words and its features' scale."""
+
+    matcher: Matcher
+    vocabulary: Words
+    standardize: Standardize | None = None
+    max_words: int = 128
+    batch_size: int = 128
+    memory: float = 4.0
+    """GiB that encoded images may take; what does not fit is scored part by part."""
+
+    def tokens(self, pairs: Pairs) -> Texts:
+        """The captions in this matcher's words, or their vectors where it reads those."""
+        if reads_vectors(self.matcher):
+            return TextVectors(pairs)
+        return self.vocabulary.encode(pairs.captions, max_words=self.max_words)
+
+    def similarities(
+        self,
+        pairs: Pairs,
+        *,
+        tokens: Texts | None = None,
+        progress: Progress | None = None,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Every image with every caption. (images, captions) float32
+
+        They are written to `out` where it is given, which may be a memory map that is larger than memory. Progress
+        counts images that are encoded and captions that are scored.
+        """
+        tokens = self.tokens(pairs) if tokens is None else tokens
+        sims = np.empty((pairs.images, len(pairs)), dtype=np.float32) if out is None else out
+
+        def keep(rows: slice, columns: np.ndarray, block: Tensor) -> None:
+            sims[rows, columns] = block.cpu().numpy()
+
+        self.score(pairs, tokens, np.arange(pairs.images), np.arange(len(pairs)), keep, progress=progress)
+        return sims
+
+    def score(
+        self,
+        pairs: Pairs,
+        tokens: Texts,
+        images: np.ndarray,
+        captions: np.ndarray,
+        see: Callable[[slice, np.ndarray, Tensor], None],
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Each of some images with each of some captions, both given by number, block by block.
+
+        `see` gets the places of a block in both, and the block. Progress counts to `scoring_work`.
+        """
+        encoded, scored, all_of = 0, 0, len(images) * len(captions)
+        comparing, total = max(len(images), len(captions)), scoring_work(len(images), len(captions))
+
+        def tell(*, images: int = 0, cells: int = 0) -> None:
+            nonlocal encoded, scored
+            encoded, scored = encoded + images, scored + cells
+            if progress is not None:
+                progress(encoded + comparing * scored // all_of, total)
+
+        with scoring(self.matcher) as device:
+            order = _by_length(tokens.lengths[captions], max(_AT_HAND // max(len(images), 1), 1024))
+            for rows, chunk in self._image_chunks(pairs, images, device, tell):
+
+                def compare(columns: np.ndarray, images: Encoded = chunk) -> tuple[np.ndarray, Tensor]:
+                    with torch.inference_mode():  # a thread begins without
+                        texts = self._encode_texts(tokens, captions[columns], device)
+                        return columns, self.matcher.similarity(images, texts).float()
+
+                for columns, block in _side_by_side(compare, order, self.batch_size, device):
+                    if not block.sum().isfinite():  # one number tells of all
+                        raise TrainingError(
+                            f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown "
+                            "beyond all bounds; a smaller learning rate (train.lr) usually helps"
+                        )
+                    see(rows, columns, block)
+                    tell(cells=block.numel())
+
+    def _image_chunks(
+        self, pairs: Pairs, images: np.ndarray, device: torch.device, tell: Callable[..., None]
+    ) -> Iterator[tuple[slice, Encoded]]:
+        """The encoded images, `_IMAGES` and what memory holds at most: mostly all. Each chunk needs the texts anew."""
+        parts: list[Encoded] = []
+        first, held = 0, 0
+        for start in range(0, len(images), self.batch_size):
+            end = min(start + self.batch_size, len(images))
+            parts.append(self._encode_images(pairs, images[start:end], device))
+            held += parts[-1].nbytes
+            tell(images=end - start)
+            too_large = 2 * (held + parts[-1].nbytes) > self.memory * 2**30  # joining them takes as much again
+            if end == len(images) or too_large or end - first + self.batch_size > _IMAGES:
+                chunk = Encoded.join(parts)
+                parts.clear()
+                yield slice(first, end), chunk
+                first, held = end, 0
+
+    def pair_similarities(self, pairs: Pairs, *, progress: Progress | None = None) -> np.ndarray:
+        """Each caption with the image that it is shown with. (pairs,) float32"""
+        tokens = self.tokens(pairs)
+        own = np.empty(len(pairs), dtype=np.float32)
+        by_image = np.argsort(pairs.image_index, kind="stable")  # captions of one image meet it in one block
+        # all images of a block meet all its texts: little work where both are one vector each
+        block = self.batch_size if reads_vectors(self.matcher) else min(self.batch_size, 32)
+        with scoring(self.matcher) as device:
+            for start in range(0, len(pairs), block):
+                numbers = by_image[start : start + block]
+                distinct, which = np.unique(pairs.image_index[numbers], return_inverse=True)
+                images = self._encode_images(pairs, distinct, device)
+                sims = self.matcher.similarity(images, self._encode_texts(tokens, numbers, device))
+                own[numbers] = sims.float().cpu().numpy()[which, np.arange(len(numbers))]
+                if progress is not None:
+                    progress(min(start + block, len(pairs)), len(pairs))
+        return own
+
+    def _encode_images(self, pairs: Pairs, images: np.ndarray, device: torch.device) -> Encoded:
+        parts = []
+        for start in range(0, len(images), self.batch_size):
+            regions = pairs.gather(images[start : start + self.batch_size])
+            if self.standardize is not None:
+                regions = self.standardize(regions)
+            mask = torch.ones(regions.shape[:2], dtype=torch.bool, device=device)
+            parts.append(self.matcher.encode_images(torch.from_numpy(regions).to(device), mask))
+        return Encoded.join(parts)
+
+    def _encode_texts(self, tokens: Texts, numbers: np.ndarray, device: torch.device) -> Encoded:
+        ids, real = tokens.side_by_side(numbers)
+        return self.matcher.encode_texts(torch.from_numpy(ids).to(device), torch.from_numpy(real.sum(1)).to(device))
+
+
+def evaluate(
+    scorers: Sequence[Scorer],
+    pairs: Pairs,
+    *,
+    folds: int = 1,
+    tokens: Texts | None = None,
+    progress: Progress | None = None,
+) -> metrics.Retrieval:
+    """Retrieval scores of one matcher, or of several by the mean of their similarities.
+
+    `folds` cuts the images into so many consecutive parts of one size and averages their scores (COCO 1K: 5 folds).
+    `tokens` are the captions in the words of the only scorer, where they are known already.
+    """
+    return evaluate_each(scorers, pairs, folds=folds, tokens=tokens, progress=progress).together
+
+
+def evaluate_each(
+    scorers: Sequence[Scorer],
+    pairs: Pairs,
+    *,
+    folds: int = 1,
+    tokens: Texts | None = None,
+    progress: Progress | None = None,
+    out: np.ndarray | None = None,
+) -> Evaluation:
+    """What `evaluate` gives, and the scores of each matcher alone; every similarity is computed once.
+
+    The mean similarities are left in `out` where it is given, without folds. Progress is that of all matchers together.
+    """
+    check_folds(pairs, folds)
+    if out is not None and folds > 1:
+        raise ValueError("folds leave no matrix of all images with all captions")
+    folded = [pairs] if folds == 1 else [_fold(pairs, fold, pairs.images // folds) for fold in range(folds)]
+    work = [len(scorers) * scoring_work(part.images, len(part)) for part in folded]
+    parts, done = [], 0
+    for part, own in zip(folded, work, strict=True):
+        known = tokens if folds == 1 else None
+        parts.append(_evaluate_part(scorers, part, tokens=known, progress=part_of(progress, done, sum(work)), out=out))
+        done += own
+    members = zip(*(part.members for part in parts), strict=True)
+    return Evaluation(
+        metrics.mean([part.together for part in parts]), [metrics.mean(list(member)) for member in members]
+    )
+
+
+def check_folds(pairs: Pairs, folds: int) -> None:
+    """Refuse folds that are not of one size, before long work."""
+    if not len(pairs):
+        raise InputError(f"{pairs.source}: no pairs to evaluate on")
+    if folds < 1 or pairs.images % folds:
+        raise InputError(f"{pairs.images} images cannot be cut into {folds} folds of one size")
+
+
+def _evaluate_part(
+    scorers: Sequence[Scorer],
+    pairs: Pairs,
+    *,
+    tokens: Texts | None,
+    progress: Progress | None,
+    out: np.ndarray | None,
+) -> Evaluation:
+    members: list[metrics.Retrieval] = []
+    mean = mean_similarities(
+        scorers,
+        pairs,
+        tokens=tokens,
+        progress=progress,
+        out=out,
+        each=lambda sims: members.append(metrics.retrieval(sims, pairs.image_index)),
+    )
+    together = metrics.retrieval(mean, pairs.image_index) if len(scorers) > 1 else members[0]
+    return Evaluation(together, members)
+
+
+def mean_similarities(
+    scorers: Sequence[Scorer],
+    pairs: Pairs,
+    *,
+    tokens: Texts | None = None,
+    progress: Progress | None = None,
+    out: np.ndarray | None = None,
+    each: Callable[[np.ndarray], None] | None = None,
+) -> np.ndarray:
+    """Mean of the matchers' similarities, each computed once and shown to `each`. (images, captions)"""
+    work = scoring_work(pairs.images, len(pairs))
+    mean = spare = None
+    for number, scorer in enumerate(scorers):
+        part = part_of(progress, number * work, len(scorers) * work)
+        if mean is None:
+            mean = sims = scorer.similarities(pairs, tokens=tokens, progress=part, out=out)
+        else:
+            spare = sims = scorer.similarities(pairs, progress=part, out=beside(mean) if spare is None else spare)
+        if each is not None:
+            each(sims)
+        if sims is not mean:
+            mean += sims
+    if mean is None:
+        raise ValueError("no matcher to score with")
+    if len(scorers) > 1:
+        mean /= len(scorers)
+    return mean
+
+
+def _side_by_side(
+    work: Callable[[np.ndarray], tuple[np.ndarray, Tensor]], numbers: np.ndarray, most: int, device: torch.device
+) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """What comes of each block of numbers, of `most` or fewer, in their order; on a CPU each core has its own block.
+
+    Cores that share every small operation wait for each other at each, and for memory in between. There are as many
+    blocks for each core, so that none is left with the last one alone.
+    """
+    threads = torch.get_num_threads() if device.type == "cpu" else 1
+    count = threads * math.ceil(len(numbers) / most / threads)
+    blocks = np.array_split(numbers, min(count, len(numbers))) if len(numbers) else []
+    if threads == 1 or len(blocks) <= 1:
+        yield from map(work, blocks)
+        return
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            ahead = deque(pool.submit(work, block) for block in blocks[: 2 * threads])
+            for block in [*blocks[2 * threads :], *[None] * len(ahead)]:
+                yield ahead.popleft().result()
+                if block is not None:
+                    ahead.append(pool.submit(work, block))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def scoring_work(images: int, captions: int) -> int:
+    """What the progress of `Scorer.score` counts to: images to encode, and comparing: as much as the more of both."""
+    return images + max(images, captions)
+
+
+def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Progress of a part of the work: so much was done before, out of so much in all."""
+    return None if progress is None else lambda done, _: progress(before + done, total)
+
+
+def _by_length(lengths: np.ndarray, width: int) -> np.ndarray:
+    """An order in which neighbours are of one length and need no padding, among `width` captions at a time.
+
+    These stand side by side, so that a matrix on disk is filled from left to right. (captions,)
+    """
+    return np.lexsort((lengths, np.arange(len(lengths)) // width))
+
+
+def _fold(pairs: Pairs, fold: int, size: int) -> Pairs:
+    images = np.arange(fold * size, (fold + 1) * size)
+    members = np.flatnonzero((pairs.image_index >= images[0]) & (pairs.image_index <= images[-1]))
+    if not len(members):
+        raise InputError(f"{pairs.source}: no captions for images {images[0]} to {images[-1]}, fold {fold + 1}")
+    return replace(
+        pairs,
+        captions=[pairs.captions[int(row)] for row in members],
+        image_index=pairs.image_index[members] - images[0],
+        image_ids=pairs.image_ids[images[0] : images[-1] + 1],
+        truth=None,
+        feature_rows=images if pairs.feature_rows is None else pairs.feature_rows[images],
+        caption_rows=pairs.rows[members],
+    )

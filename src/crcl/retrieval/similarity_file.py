@@ -1,0 +1,67 @@
+"""Similarities of all images with all captions in a file, memory-mapped: they may be larger than memory."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from crcl.data.files import open_array
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError, TrainingError
+from crcl.storage import replacing, require_writable
+
+
+@contextmanager
+def similarity_file(path: str | Path, pairs: Pairs) -> Iterator[np.ndarray]:
+    """A matrix (images, captions) to fill, memory-mapped from a `.npy` file that gets its name when all is done."""
+    path = Path(path)
+    try:
+        with replacing(path) as temporary, temporary.open("w+b") as file:
+            shape = (pairs.images, len(pairs))
+            header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, header | {"shape": shape})
+            sims = _mapped(file, shape)
+            yield sims
+            sims.flush()
+    except OSError as error:
+        raise TrainingError(
+            f"could not write {path}: {error.strerror or error}; {4 * pairs.images * len(pairs):,} bytes are needed, "
+            "twice as many for several runs. Make room or name a file on another disk"
+        ) from error
+
+
+def check_similarity_file(path: Path, *, overwrite: bool) -> None:
+    """Refuse, before long work, a file that could not be written or is better kept."""
+    if path.suffix != ".npy":
+        raise InputError(f"{path}: similarities are written as .npy")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}")
+    require_writable(path)
+    if not path.exists():
+        return
+    if not overwrite:
+        raise InputError(f"{path}: exists already; replace it by --overwrite, or name another file")
+    there = open_array(path, purpose="similarities, the only thing to be overwritten")
+    if there.ndim != 2 or there.dtype != np.float32:
+        raise InputError(f"{path}: no similarities, so it is not overwritten; name another file")
+
+
+def beside(sims: np.ndarray) -> np.ndarray:
+    """A second matrix of the same shape, on disk where the first is."""
+    if not isinstance(sims, np.memmap):
+        return np.empty_like(sims)
+    with tempfile.TemporaryFile(dir=Path(str(sims.filename)).parent) as file:  # gone when the map is
+        return _mapped(file, sims.shape)
+
+
+def _mapped(file: BinaryIO, shape: tuple[int, ...]) -> np.memmap:
+    """A float32 matrix behind what is in the file; its place on disk is taken now: a map on a full disk kills."""
+    start = file.tell()
+    file.flush()
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), start, 4 * int(np.prod(shape)))
+    return np.memmap(file, dtype=np.float32, mode="r+", offset=start, shape=shape)

@@ -1,0 +1,127 @@
+"""What is there: a short description of data or of a run folder."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcl.config import Config, from_dict
+from crcl.data.pairs import Pairs
+from crcl.data.sources.precomp import read, splits
+from crcl.data.sources.rows import USUAL, Columns
+from crcl.errors import InputError
+from crcl.runs.folder import Run
+
+Fact = tuple[str, str]
+
+
+def describe(
+    path: str | Path,
+    *,
+    features: str | None = None,
+    ids: str | None = None,
+    text_features: str | None = None,
+    columns: Columns = USUAL,
+) -> list[Fact]:
+    """Facts about a run folder or about data, in the order to show them."""
+    path = Path(path)
+    if (path / "config.json").is_file():
+        return describe_run(Run.open(path))
+    names = splits(path, columns)
+    if not names:
+        raise InputError(
+            f"{path}: neither a run folder nor data "
+            "(a folder with {split}_ims.npy files or of embeddings, or a table)"
+        )
+    facts: list[Fact] = [("data", str(path))]
+    for name in names:
+        pairs = read(path, name, features=features, ids=ids, text_features=text_features, columns=columns)
+        facts += [(name, line) for line in describe_pairs(pairs)]
+    return facts
+
+
+def describe_pairs(pairs: Pairs) -> list[str]:
+    """Counts and shapes of one split."""
+    _, regions, size = pairs.features.shape
+    per_image = np.bincount(pairs.image_index, minlength=pairs.images)
+    low, high = int(per_image.min()), int(per_image.max())
+    each = str(low) if low == high else f"{low} to {high}"
+    words = np.array([len(caption.split()) for caption in pairs.captions])
+    texts = pairs.text_features
+    vectors = [] if texts is None else [f"vectors of captions of {texts.shape[1]} numbers, {texts.dtype}"]
+    return [
+        f"{len(pairs):,} pairs, {pairs.images:,} images, {each} captions per image",
+        f"features {regions} regions x {size} numbers, {pairs.features.dtype}",
+        f"captions of {words.min()} to {words.max()} words, {words.mean():.1f} on average",
+        *vectors,
+    ]
+
+
+def describe_run(run: Run) -> list[Fact]:
+    """Config, sizes and progress of a run."""
+    config, sizes = stored_config(run), run.sizes
+    pieces = config.schedule_pieces()
+    records = run.metrics()
+    facts: list[Fact] = [
+        ("run", str(run.path)),
+        ("method", f"{config.method} on {config.matcher.name}, {_describe_matcher(run, config)}"),
+        ("data", f"{config.data.path}: {sizes['pairs']:,} pairs, {sizes['images']:,} images"),
+        ("noise", describe_noise(config, imported=bool(run.imported))),
+    ]
+    if run.imported:
+        facts.append(("imported", f"from {run.imported}"))
+    else:
+        facts.append(("schedule", f"pieces {list(pieces)}, seed {config.train.seed}"))
+        facts.append(("progress", f"{len(records)} of {sum(pieces)} epochs"))
+    if config.train.start:
+        facts.append(("started from", config.train.start))
+    if records:
+        facts.append(("best epoch", _describe_best(records)))
+    if records or run.imported:
+        facts.append(("beliefs", _describe_beliefs(run, config.ledger.threshold)))
+    return facts
+
+
+def _describe_matcher(run: Run, config: Config) -> str:
+    return f"embedding {config.matcher.embedding}" if run.model() is None else f"begun as {config.matcher.model}"
+
+
+def _describe_best(records: list[dict[str, Any]]) -> str:
+    newest = [record for record in records if record["piece"] == records[-1]["piece"]]
+    best = max(newest, key=lambda record: float(record["dev"]["rsum"]))
+    return f"{best['epoch'] + 1} of piece {best['piece'] + 1}, dev rSum {best['dev']['rsum']:.1f}"
+
+
+def _describe_beliefs(run: Run, threshold: float) -> str:
+    if not run.has_beliefs:
+        return "none"
+    beliefs = run.load_ledger()
+    return f"mean {beliefs.mean():.3f}, {np.mean(beliefs < threshold):.1%} of the pairs below {threshold:g}"
+
+
+def stored_config(run: Run) -> Config:
+    """The config that a run was started with."""
+    return from_dict(run.config, source=str(run.path / "config.json"))
+
+
+def describe_noise(config: Config, *, imported: bool = False) -> str:
+    """Which mismatches were injected; an imported run knows of none but those of its file."""
+    noise = config.noise
+    if imported and noise.file is None:
+        return "not known"
+    return noise.file or (f"{noise.rate:.0%} at {noise.level} level, seed {noise.seed}" if noise.rate else "none")
+
+
+def epochs_done(run: Run, config: Config) -> tuple[int, int]:
+    """How many epochs a run has behind it, and how many it was to have; nothing is left to do in an imported one."""
+    planned = sum(config.schedule_pieces())
+    return planned if run.imported else len(run.metrics()), planned
+
+
+def conditions(run: Run, config: Config) -> str:
+    """What a number of this run must be told with: method, matcher, noise, and the seed or where it comes from."""
+    name = f"{run.path}: {config.method} on {config.matcher.name}"
+    origin = f"imported from {run.imported}" if run.imported else f"seed {config.train.seed}"
+    start = f", started from {config.train.start}" if config.train.start else ""
+    noise = describe_noise(config, imported=bool(run.imported))
+    return f"{name}, {origin}{start}, {'no noise injected' if noise == 'none' else f'noise {noise}'}"

@@ -1,0 +1,293 @@
+"""From a config to a training, and from a run folder back to a matcher."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from crcl.config import DIVIDING, Config, differences, load, to_dict
+from crcl.data.batches import Batches
+from crcl.errors import InputError, Interrupted
+from crcl.matchers import MATCHERS, Matcher
+from crcl.matchers.base import is_pretrained
+from crcl.matchers.clip import Pretrained
+from crcl.matchers.clip import load as load_published
+from crcl.methods.base import Learner, Method
+from crcl.metrics import Retrieval
+from crcl.retrieval.opening import open_scorer
+from crcl.retrieval.scoring import Scorer, evaluate
+from crcl.runs.describe import stored_config
+from crcl.runs.folder import Learnt, Run, refuse_existing
+from crcl.runs.restore import choose_device, matcher_maker
+from crcl.training.assembly import BELIEVING, METHODS, NETWORKS, methods_of
+from crcl.training.inputs import TrainingData, inverse_document_frequency, read_data, remarks, trusted_pairs, with_noise
+from crcl.training.loop import Listener, Schedule, fit
+
+FREE_TO_CHANGE = {
+    "data.path",
+    "data.features",
+    "data.text_features",
+    "data.ids",
+    "data.image_column",
+    "data.caption_column",
+    "data.skip_empty",
+    "data.vocab",
+    "noise.file",
+    "mscn.trusted",
+} | {f"train.{key}" for key in ("device", "memory", "workers", "save_minutes")}
+"""Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
+
+
+def asked_config(**asked: Any) -> Config:
+    """The config of a new run; one that starts from another run has its matcher, unless it is asked for another.
+
+    `asked` are the arguments of `config.load`.
+    """
+    config = load(**asked)
+    if config.train.start is None:
+        return config
+    stored = stored_config(Run.open(config.train.start))
+    same = load(
+        base={
+            "matcher": to_dict(stored)["matcher"],
+            "data.standardize": stored.data.standardize,
+            "mscn.hidden": stored.mscn.hidden,
+        }
+    )
+    return load(over=same, **asked)
+
+
+def resumed_config(path: str | Path, **asked: Any) -> Config:
+    """The config of a run to go on with; what is asked for besides may not change what comes out.
+
+    `asked` are the arguments of `config.load`.
+    """
+    run = Run.open(path)
+    config = load(over=stored_config(run), **asked)
+    refuse_changes(run, config)
+    return config
+
+
+def refuse_changes(run: Run, config: Config) -> None:
+    """Stop before a run is continued in another way than it was begun."""
+    if run.imported:
+        raise InputError(
+            f"{run.path}: imported from {run.imported}; there is no training to go on with. "
+            f"Train it further into a new folder: `crcl train DATA -o NEW --start {run.path}`"
+        )
+    changed = differences(stored_config(run), config)
+    lines = [
+        f"{key}: the run has {was!r}, now asked for {now!r}"
+        for key, (was, now) in changed.items()
+        if key not in FREE_TO_CHANGE
+    ]
+    if lines:
+        raise InputError("\n".join([f"{run.path}: a run can only be continued as it was begun, but", *lines]))
+
+
+def train(
+    config: Config,
+    path: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    listeners: Sequence[Listener] = (),
+    say: Callable[[str], None] = lambda line: None,
+) -> Run:
+    """Train as the config says, into a run folder; `say` is told what to know of the data."""
+    if resume and overwrite:
+        raise InputError("go on with the run (--resume) or replace it (--overwrite), not both")
+    choose_device(config.train.device)  # refused before there is a folder
+    if resume and (Path(path) / "config.json").is_file():
+        run = Run.open(path)
+        refuse_changes(run, config)
+        data = read_data(config, run)
+    else:
+        refuse_existing(path, overwrite=overwrite)
+        origin = None if config.train.start is None else open_start(config, config.train.start)
+        published = open_published(config) if origin is None else None
+        data = read_data(config, start=origin, published=published)
+        start = None if published is None else Learnt(published.weights)
+        if origin is not None:
+            start = Learnt(origin.load_matcher(), _first_beliefs(config, origin, data, say))
+        run = Run.create(
+            path,
+            config=to_dict(config),
+            sizes=data.sizes | {"networks": NETWORKS.get(config.method, 1)},
+            fingerprint=data.fingerprint,
+            features=data.clean.features_digest(),
+            vocabulary=data.vocabulary,
+            model=data.model,
+            noise=data.noise,
+            trusted=data.trusted,
+            decoys=data.decoys,
+            standardize=data.standardize,
+            start=start,
+            overwrite=overwrite,
+        )
+    for line in remarks(data, config):
+        say(line)
+    try:
+        with run.locked():
+            _fit(config, data, run, listeners)
+    except KeyboardInterrupt:  # outside of a training step, or the second within one: the run can be gone on with
+        raise Interrupted from None
+    return run
+
+
+def open_published(config: Config) -> Pretrained | None:
+    """The published model that the matcher begins as; None for matchers that begin from fresh weights."""
+    name = config.matcher.name
+    if not is_pretrained(MATCHERS[name]):
+        if config.matcher.model is not None:
+            raise InputError(f"matcher.model: {name} begins from fresh weights; give --matcher clip, or leave it out")
+        return None
+    if config.matcher.model is None:
+        raise InputError(f"matcher {name} begins as a published model: give --set matcher.model=FOLDER (or hub name)")
+    return load_published(config.matcher.model)
+
+
+def open_start(config: Config, path: str) -> Run:
+    """The run to begin from, if its matcher is the one that is to be trained."""
+    run, stored, _ = open_scorer(path, device="cpu")  # weights that do not fit their config are noticed here
+    networks, meta = NETWORKS.get(config.method, 1), stored.method == "mscn"
+    kept = {"data.standardize", "mscn.hidden"} if meta else {"data.standardize"}
+    lines = [
+        f"{key}: the run has {was!r}, now asked for {now!r}"
+        for key, (was, now) in differences(stored, config).items()
+        if key.startswith("matcher.") or key in kept
+    ]
+    fitting = methods_of(run.networks, meta=meta)
+    if run.networks != networks:
+        lines.append(
+            f"method: the run has {run.networks} networks, {config.method} trains {networks}; "
+            f"methods that train {run.networks}: {', '.join(fitting) or 'there is none'}"
+        )
+    elif config.method not in fitting:
+        lines.append(
+            f"method: the run's networks have {'a' if meta else 'no'} meta-network, those of {config.method} "
+            f"have {'none' if meta else 'one'}; methods that go on with the run: {', '.join(fitting)}"
+        )
+    if config.data.vocab is not None:
+        lines.append(f"data.vocab: the words are the run's, now asked for {config.data.vocab!r}; leave it out")
+    if lines:
+        raise InputError("\n".join([f"{run.path}: a training that starts from it keeps what it is, but", *lines]))
+    return run
+
+
+def _first_beliefs(config: Config, start: Run, data: TrainingData, say: Callable[[str], None]) -> np.ndarray | None:
+    """What the run to begin from believes of these very pairs; None: the training begins by believing in all."""
+    if config.method not in BELIEVING:
+        return None
+    if not start.has_beliefs:
+        say(f"{start.path} holds no beliefs: all pairs are believed in at first")
+        return None
+    if not np.array_equal(_none_as_empty(start.decoys()), _none_as_empty(data.decoys)):
+        say(f"{start.path} had other decoys or none, which must begin as the pairs do: all are believed in at first")
+        return None
+    same = start.fingerprint == data.fingerprint
+    judged = with_noise(data.clean, start.noise()) if same else None
+    if judged is None or (judged.image_index != data.train.image_index[: len(judged)]).any():
+        say(
+            f"the beliefs of {start.path} are about other pairs{', with other mismatches' if same else ''}: "
+            "all pairs are believed in at first"
+        )
+        return None
+    return np.concatenate([start.load_ledger(), start.load_decoy_ledger()])
+
+
+def _none_as_empty(decoys: np.ndarray | None) -> np.ndarray:
+    return np.empty((0, 2), dtype=np.int64) if decoys is None else decoys
+
+
+def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Listener]) -> None:
+    method, batches = prepare(config, data, start=run.load_start())
+
+    def validate(matcher: Matcher) -> Retrieval:
+        scorer = Scorer(matcher, data.vocabulary, data.standardize, memory=config.train.memory)
+        return evaluate([scorer], data.dev, tokens=data.dev_tokens)
+
+    fit(
+        method,
+        batches,
+        schedule(config),
+        validate=validate,
+        seed=config.train.seed,
+        decoys=0 if data.decoys is None else len(data.decoys),
+        run=run,
+        save_minutes=config.train.save_minutes,
+        listeners=listeners,
+    )
+
+
+def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) -> tuple[Method, Batches]:
+    """What `fit` trains, and on what; the method's networks are made when its first piece begins."""
+    device = choose_device(config.train.device)
+    make_matcher = matcher_maker(
+        config, data.sizes, word_weights=inverse_document_frequency(data), model=data.model, device=device
+    )
+    begin = cycle(_beginnings(make_matcher, start, NETWORKS.get(config.method, 1)))
+
+    def make_learner() -> Learner:
+        return Learner(
+            next(begin),
+            weight_decay=config.train.weight_decay,
+            clip=config.train.clip,
+            precision=config.train.precision,
+        )
+
+    options = {} if start is None or start.beliefs is None else {"start": start.beliefs}
+    method = METHODS[config.method](config, make_learner, len(data.train), **options)
+    make_batches = partial(
+        Batches,
+        vocabulary=len(data.vocabulary),
+        mask_token=data.vocabulary.mask,
+        batch_size=config.train.batch_size,
+        seed=config.train.seed,
+        augment=config.train.augment,
+        dropped_regions=MATCHERS[config.matcher.name].dropped_regions,  # type: ignore[attr-defined]
+        standardize=data.standardize,
+        workers=config.train.workers,
+        pin_memory=device.type == "cuda",
+    )
+    trusted = trusted_pairs(config, data, make_batches) if config.method == "mscn" else None
+    return method, make_batches(data.train.blind(), data.tokens, trusted=trusted)
+
+
+def _beginnings(
+    make_matcher: Callable[[], nn.Module], start: Learnt | None, networks: int
+) -> Iterator[Callable[[], nn.Module]]:
+    """For each network of a method, what makes it at the beginning of a piece: fresh, or with the start's weights.
+
+    Where these are of a single network, as those of a published model, all begin as that one.
+    """
+
+    def with_weights(weights: dict[str, torch.Tensor]) -> nn.Module:
+        module = make_matcher()
+        module.load_state_dict(weights)
+        return module
+
+    for number in range(networks):
+        prefix = "" if networks == 1 else f"members.{number}."
+        if start is None:
+            yield make_matcher
+        else:
+            own = {name.removeprefix(prefix): w for name, w in start.weights.items() if name.startswith(prefix)}
+            yield partial(with_weights, own or start.weights)
+
+
+def schedule(config: Config) -> Schedule:
+    """Pieces and learning rates."""
+    warmups = dict.fromkeys(DIVIDING, config.division.warmup) | {"mscn": config.mscn.warmup}
+    return Schedule(
+        config.schedule_pieces(),
+        learning_rate=config.train.lr,
+        decay_after=config.train.lr_update,
+        decay=config.train.lr_decay,
+        warmup=warmups.get(config.method, 0),
+    )

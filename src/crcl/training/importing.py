@@ -1,0 +1,229 @@
+"""From a published checkpoint or model to a run folder that can be evaluated, audited and trained further."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from crcl.config import METHOD_NAMES, Config, load, to_dict
+from crcl.data import noise
+from crcl.data.pairs import Pairs
+from crcl.data.sources.precomp import read, splits
+from crcl.data.sources.rows import USUAL, Columns
+from crcl.data.text.vocabulary import Vocabulary
+from crcl.errors import InputError
+from crcl.matchers.clip import load as load_model
+from crcl.runs import published
+from crcl.runs.folder import Learnt, Run, refuse_existing
+from crcl.runs.published import Published
+from crcl.training.inputs import require_pixels
+
+NEAREST = {
+    "CRCL": "crcl",
+    "RCL": "complementary",
+    "DECL": "decl",
+    "NCR or BiCro": "ncr",
+    "L2RM": "l2rm",
+    "GSC": "gsc",
+}
+"""The method by which a checkpoint of this layout was trained; where it is not here, the triplet loss is nearest."""
+
+
+def adopt(
+    checkpoint: str | Path,
+    data: str | Path,
+    path: str | Path,
+    *,
+    vocab: str | Path | None = None,
+    noise_file: str | Path | None = None,
+    method: str | None = None,
+    features: str | Path | None = None,
+    ids: str | Path | None = None,
+    columns: Columns = USUAL,
+    overwrite: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Run:
+    """Make a run folder of a published checkpoint; `data` is what it was trained on, `noise_file` its mismatches."""
+    refuse_existing(path, overwrite=overwrite)
+    found = published.read(checkpoint)
+    clean = read(data, "train", features=features, ids=ids, columns=columns)
+    _check_shapes(found, clean, checkpoint)
+    words = Path(vocab) if vocab is not None else find_vocabulary(Path(data))
+    vocabulary = Vocabulary.load(words)
+    masked = _knows_mask(found, vocabulary, checkpoint, words)
+    index = None if noise_file is None else noise.read_index(noise_file)
+    pairs = clean if index is None else noise.apply(clean, index)
+    _check_beliefs(found, pairs, checkpoint)
+    layout = found.layout
+    if layout == "SGRAF or RCL":
+        layout = "RCL" if masked else "SGRAF"
+    places = _places(data, features, ids, columns) | {"data.vocab": words.absolute()}
+    config = _config(found, layout, method, places | {"noise.file": noise_file})
+    if vocab is None:
+        say(f"the words are those of {words}")
+    for note in found.notes:
+        say(note)
+    return Run.create(
+        path,
+        config=to_dict(config),
+        sizes=_sizes(pairs, words=len(vocabulary), networks=found.networks),
+        fingerprint=clean.fingerprint(),
+        vocabulary=vocabulary,
+        noise=index,
+        learnt=Learnt(
+            found.weights if masked else _with_mask_row(found.weights),
+            None if found.beliefs is None else found.beliefs.astype(np.float32),
+        ),
+        imported=_describe(Path(checkpoint), found, layout),
+        overwrite=overwrite,
+    )
+
+
+def _places(
+    data: str | Path, features: str | Path | None, ids: str | Path | None, columns: Columns
+) -> dict[str, str | Path | None]:
+    return {
+        "data.path": data,
+        "data.features": features,
+        "data.ids": ids,
+        "data.image_column": columns.image,
+        "data.caption_column": columns.caption,
+    }
+
+
+def _sizes(pairs: Pairs, *, words: int, networks: int) -> dict[str, int]:
+    _, regions, features = pairs.features.shape
+    return {
+        "pairs": len(pairs),
+        "images": pairs.images,
+        "regions": regions,
+        "features": features,
+        "vocabulary": words,
+        "networks": networks,
+    }
+
+
+def is_model(name: str | Path) -> bool:
+    """Whether this is the folder of a saved model, or may be a name on the hub, instead of a checkpoint's file."""
+    path = Path(name)
+    hub = len(path.parts) == 2 and not path.parent.exists() and path.suffix not in (".tar", ".pth", ".pt")
+    return path.is_dir() or hub
+
+
+def adopt_model(
+    name: str,
+    data: str | Path,
+    path: str | Path,
+    *,
+    method: str | None = None,
+    features: str | Path | None = None,
+    ids: str | Path | None = None,
+    columns: Columns = USUAL,
+    overwrite: bool = False,
+) -> Run:
+    """Make a run folder of a saved CLIP or SigLIP model as it is; `data` are any pairs whose pixels are there."""
+    refuse_existing(path, overwrite=overwrite)
+    places = _places(data, features, ids, columns)
+    base = {"method": method or "crcl", "matcher.name": "clip", "matcher.model": name}
+    config = load(base=base | {key: str(value) for key, value in places.items() if value is not None})
+    found = load_model(name)
+    there = splits(data, columns)
+    split = there[0] if there and "train" not in there else "train"
+    pairs = read(data, split, features=features, ids=ids, columns=columns)
+    require_pixels(config, pairs, found)
+    return Run.create(
+        path,
+        config=to_dict(config),
+        sizes=_sizes(pairs, words=len(found.words), networks=1),
+        fingerprint=pairs.fingerprint(),
+        vocabulary=found.words,
+        model=found.model,
+        learnt=Learnt(found.weights),
+        imported=f"{Path(name).name} ({found.model['model_type']}, not trained here)",
+        overwrite=overwrite,
+    )
+
+
+def find_vocabulary(data: Path) -> Path:
+    """The one vocabulary in the data's folder, next to it, or in a folder `vocab` there; one of its own name wins."""
+    folders = [data.parent, data.parent / "vocab"] if data.is_file() else [data, data.parent, data.parent / "vocab"]
+    near = [file for folder in folders for file in sorted(folder.glob("*vocab*.json")) if file.is_file()]
+    chosen = [file for file in near if file.name == f"{data.stem}_vocab.json"] or near
+    if len(chosen) == 1:
+        return chosen[0]
+    there = f"several are near it: {', '.join(map(str, chosen[:10]))}" if chosen else "none is near it"
+    raise InputError(f"{data}: which vocabulary was the checkpoint trained with? {there}; name it with --vocab")
+
+
+def _check_shapes(found: Published, pairs: Pairs, checkpoint: str | Path) -> None:
+    _, regions, size = pairs.features.shape
+    if size != found.sizes["features"]:
+        raise InputError(
+            f"{pairs.source}: {size} numbers per region, but {checkpoint} was trained on {found.sizes['features']}"
+        )
+    if regions != found.sizes.get("regions", regions):
+        raise InputError(
+            f"{pairs.source}: {regions} regions per image, but {checkpoint} ({found.matcher}) was trained on "
+            f"{found.sizes['regions']}"
+        )
+
+
+def _knows_mask(found: Published, vocabulary: Vocabulary, checkpoint: str | Path, words: Path) -> bool:
+    """Whether the checkpoint has a vector for `<mask>` too; a vocabulary of another size is refused."""
+    rows = found.sizes["vocabulary"]
+    if rows == len(vocabulary):
+        return True
+    if rows == len(vocabulary) - 1 and vocabulary.mask == rows:
+        return False
+    raise InputError(
+        f"{checkpoint}: trained with {rows} words, but {words} has {len(vocabulary)} with <mask> and "
+        f"{len(vocabulary) - 1} without; name its own vocabulary with --vocab"
+    )
+
+
+def _with_mask_row(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Add a vector for `<mask>`, the mean of all words, so that the matcher can be trained further with masked words.
+
+    No caption holds this word, so no similarity changes.
+    """
+    return {
+        name: torch.cat([value, value.mean(0, keepdim=True)]) if name.endswith("txt.embed.weight") else value
+        for name, value in weights.items()
+    }
+
+
+def _check_beliefs(found: Published, pairs: Pairs, checkpoint: str | Path) -> None:
+    if found.beliefs is not None and len(found.beliefs) != len(pairs):
+        raise InputError(
+            f"{checkpoint}: beliefs about {len(found.beliefs)} pairs, but {pairs.source} has {len(pairs)} to train on"
+        )
+
+
+def _config(found: Published, layout: str, method: str | None, places: dict[str, Any]) -> Config:
+    if method == "mscn":
+        raise InputError("--method mscn: its networks end in a meta-network, which no checkpoint that is read here has")
+    nearest = NEAREST.get(layout, "")
+    base: dict[str, Any] = {
+        "method": method or (nearest if nearest in METHOD_NAMES else "triplet-hardest"),
+        "matcher.name": found.matcher,
+        **{f"matcher.{key}": value for key, value in found.options.items()},
+        **{f"matcher.{key}": found.sizes[key] for key in ("embedding", "word", "similarity") if key in found.sizes},
+        **{key: str(value) for key, value in places.items() if value is not None},
+    }
+    if layout == "RCL":
+        base["loss.kind"] = "log"
+    return load(base=base)
+
+
+def _describe(checkpoint: Path, found: Published, layout: str) -> str:
+    """The file's name, whose it is and how far it came."""
+    parts = [f"{checkpoint.name} ({layout})"]
+    if found.networks > 1:
+        parts.append(f"{found.networks} networks")
+    if found.epoch is not None:
+        parts.append(f"epoch {found.epoch}")
+    if found.rsum is not None:
+        parts.append(f"dev rSum {found.rsum:.1f}")
+    return ", ".join(parts)

@@ -1,0 +1,272 @@
+"""fit(): pieces and epochs of a method, with validation, saving and stopping."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crcl.data.batches import Batches
+from crcl.errors import InputError, Interrupted
+from crcl.matchers.base import Matcher, as_module
+from crcl.methods.base import Method
+from crcl.metrics import Retrieval
+from crcl.progress import Clock, StepLog
+from crcl.runs.folder import Run
+
+BELIEF_BINS = 20
+"""Bins of the histogram of beliefs that every epoch's metrics hold."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to learn: epochs of each piece; the learning rate decays in the last piece only.
+
+    The decay does not count the first `warmup` epochs of that piece.
+    """
+
+    pieces: tuple[int, ...]
+    learning_rate: float = 5e-4
+    decay_after: int = 15
+    decay: float = 0.1
+    warmup: int = 0
+
+    def clock(self, piece: int, epoch: int, step: int) -> Clock:
+        """Where the training stands."""
+        decays = max(epoch - self.warmup, 0) // self.decay_after if piece == len(self.pieces) - 1 else 0
+        return Clock(
+            piece, epoch, step, sum(self.pieces[:piece]) + epoch, learning_rate=self.learning_rate * self.decay**decays
+        )
+
+
+class Listener(Protocol):
+    """Who is told how a training goes: the terminal, TensorBoard, a test."""
+
+    def began(self, clock: Clock, steps: int) -> None:
+        """An epoch of so many training steps begins, or goes on."""
+
+    def stepped(self, clock: Clock, log: StepLog) -> None:
+        """A step is done."""
+
+    def measured(self, record: dict[str, Any]) -> None:
+        """An epoch is done and measured on dev."""
+
+    def ended(self) -> None:
+        """The training is over, or stopped."""
+
+
+@dataclass
+class _Progress:
+    """The part of a training's state that is not the method's."""
+
+    piece: int = 0
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    loss_pairs: int = 0
+    seconds: float = 0.0
+    """Of this epoch; not those of steps that were lost."""
+    best_rsum: float = -1.0
+    best_epoch: int = -1
+    finished: bool = False
+    metrics_length: int = 0
+    records: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    def state(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "records"}
+
+
+def fit(
+    method: Method,
+    batches: Batches,
+    schedule: Schedule,
+    *,
+    validate: Callable[[Matcher], Retrieval],
+    seed: int = 0,
+    decoys: int = 0,
+    run: Run | None = None,
+    save_minutes: float = 10.0,
+    listeners: Sequence[Listener] = (),
+) -> list[dict[str, Any]]:
+    """Train to the end of the schedule and return the metrics of each epoch.
+
+    With a run folder the state is saved after each epoch, every `save_minutes` and on Ctrl-C, and an earlier state
+    found there is gone on from, to the same end bit for bit. The matcher that scores best on dev in the last piece is
+    the one that the run keeps. The last so many pairs are `decoys`, of which the metrics tell nothing.
+    """
+    progress = _restore(method, run, schedule)
+    with _deferred_interrupts() as interrupted, _ending(listeners):
+        while not progress.finished:
+            if progress.epoch == 0 and progress.step == 0:
+                torch.manual_seed(int(np.random.SeedSequence([seed, progress.piece]).generate_state(1)[0]))
+                method.begin_piece(progress.piece)
+                progress.best_rsum, progress.best_epoch = -1.0, -1
+            _train_epoch(method, batches, schedule, progress, run, save_minutes, listeners, interrupted)
+            _finish_epoch(method, schedule, progress, validate(method.matcher), decoys, run, listeners)
+    return progress.records
+
+
+def _train_epoch(
+    method: Method,
+    batches: Batches,
+    schedule: Schedule,
+    progress: _Progress,
+    run: Run | None,
+    save_minutes: float,
+    listeners: Sequence[Listener],
+    interrupted: threading.Event,
+) -> None:
+    clock = schedule.clock(progress.piece, progress.epoch, progress.step)
+    saved = time.monotonic()
+    started = saved - progress.seconds
+    for listener in listeners:
+        listener.began(clock, len(batches))
+    for log in method.train_epoch(batches, clock):
+        progress.step += 1
+        progress.seconds = time.monotonic() - started
+        if log.phase == "train":
+            progress.loss_sum += log.loss * log.pairs
+            progress.loss_pairs += log.pairs
+        for listener in listeners:
+            listener.stepped(clock, log)
+        if interrupted.is_set():
+            _save(method, progress, run)
+            raise Interrupted
+        if run is not None and time.monotonic() - saved >= save_minutes * 60:
+            _save(method, progress, run)
+            saved = time.monotonic()
+    if run is not None:
+        seconds = round(time.monotonic() - started, 3)
+        run.append("timing.jsonl", {"piece": progress.piece, "epoch": progress.epoch, "seconds": seconds})
+
+
+def _finish_epoch(
+    method: Method,
+    schedule: Schedule,
+    progress: _Progress,
+    scores: Retrieval,
+    decoys: int,
+    run: Run | None,
+    listeners: Sequence[Listener],
+) -> None:
+    best = scores.rsum > progress.best_rsum
+    if best:
+        progress.best_rsum, progress.best_epoch = scores.rsum, progress.epoch
+    every = method.correspondence
+    beliefs = every[: len(every) - decoys]
+    record = {
+        "piece": progress.piece,
+        "epoch": progress.epoch,
+        "learning_rate": schedule.clock(progress.piece, progress.epoch, 0).learning_rate,
+        "loss": progress.loss_sum / max(progress.loss_pairs, 1),
+        "dev": {"rsum": scores.rsum, **asdict(scores)},
+        "best": best,
+        "mean_belief": float(beliefs.mean(dtype=np.float64)),
+        "beliefs": np.histogram(beliefs, bins=BELIEF_BINS, range=(0, 1))[0].tolist(),
+    }
+    progress.records.append(record)
+    progress.step, progress.loss_sum, progress.loss_pairs, progress.seconds = 0, 0.0, 0, 0.0
+    progress.epoch += 1
+    if progress.epoch == schedule.pieces[progress.piece]:
+        progress.piece, progress.epoch = progress.piece + 1, 0
+        progress.finished = progress.piece == len(schedule.pieces)
+    if run is not None:
+        run.keep_beliefs(len(progress.records) - 1, beliefs)
+        run.append("metrics.jsonl", record)
+        if best:
+            run.save_matcher(as_module(method.matcher).state_dict())
+        run.save_ledger(every)
+        _save(method, progress, run)
+    for listener in listeners:
+        listener.measured(record)
+
+
+def _save(method: Method, progress: _Progress, run: Run | None) -> None:
+    if run is None:
+        return
+    progress.metrics_length = run.length("metrics.jsonl")
+    run.save_state({"method": method.state_dict(), "progress": progress.state(), "random": _random_state(method)})
+
+
+def _random_state(method: Method) -> dict[str, Tensor]:
+    """Of the generators that a training draws from: the CPU's, and that of the device it is on."""
+    device = next(as_module(method.matcher).parameters()).device
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def _set_random_state(method: Method, states: dict[str, Tensor]) -> None:
+    """A run that goes on on another kind of device has only the CPU's."""
+    device = next(as_module(method.matcher).parameters()).device
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    elif device.type == "mps" and "mps" in states:
+        torch.mps.set_rng_state(states["mps"])
+
+
+def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Progress:
+    """Where to go on: the state in the run folder, or the beginning."""
+    state = run.load_state() if run is not None else None
+    if run is None or state is None:
+        if run is not None:
+            run.truncate("metrics.jsonl", 0)
+        return _Progress()
+    try:
+        progress = _Progress(**state["progress"])
+        if not progress.finished and progress.epoch >= schedule.pieces[progress.piece]:
+            raise ValueError(f"piece {progress.piece + 1} has no epoch {progress.epoch + 1}")
+        method.begin_piece(progress.piece)
+        method.load_state_dict(state["method"])
+        _set_random_state(method, state["random"])
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+        raise InputError(
+            f"{run.path}: training.pt does not fit the run ({error}); train again with --overwrite"
+        ) from error
+    run.truncate("metrics.jsonl", progress.metrics_length)
+    progress.records = run.metrics()
+    if progress.records:  # what was written with them may never be written again
+        run.require("matcher.safetensors", "ledger.npz")
+        run.load_matcher()
+        run.load_ledger()
+    return progress
+
+
+@contextmanager
+def _ending(listeners: Sequence[Listener]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for listener in listeners:
+            listener.ended()
+
+
+@contextmanager
+def _deferred_interrupts() -> Iterator[threading.Event]:
+    """Let Ctrl-C and SIGTERM wait for the end of a step; a second one stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(signum: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

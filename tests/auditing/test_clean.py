@@ -1,0 +1,292 @@
+"""The table again: without the suspects or marked, everything else as it was; never the table itself."""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from tiny import Answer, call, small_config, write_folder
+
+from crcl.auditing.clean import Cleaned, _with_key, clean
+from crcl.data.pairs import Pairs
+from crcl.data.sources.precomp import read
+from crcl.errors import InputError
+from crcl.training import build as recipe
+
+Crcl = Callable[..., Answer]
+SPLITS = ["train", "train", "dev", "train", "test", "train"]
+CAPTIONS = ["a dog", 'a "quoted", cat', "held out", "two\nlines", "never seen", "  spaces around "]
+BELIEFS = np.array([0.9, 0.05, 0.1, 0.099], dtype=np.float32)  # of rows 0, 1, 3, 5
+SUSPECTS = {1, 5}
+ROWS: list[dict[str, Any]] = [
+    {"id": f"00{row}", "image": f"{row % 3}.jpg", "caption": caption, "split": split, "price": "1e5", "note": note}
+    for row, (caption, split, note) in enumerate(
+        zip(CAPTIONS, SPLITS, ["", "NA", "null", "=1+1", "é", '"'], strict=True)
+    )
+]
+
+
+def written(folder: Path, suffix: str) -> Path:
+    """The rows as a table, with features of its three images."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"pairs{suffix}"
+    np.save(folder / "features.npy", np.ones((3, 2, 4), dtype=np.float32))
+    (folder / "ids.txt").write_text("0.jpg\n1.jpg\n2.jpg\n")
+    if suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS), "utf-8")
+    elif suffix == ".parquet":
+        price = pa.array([1e5] * len(ROWS), pa.float64())
+        table = pa.Table.from_pylist(ROWS).drop_columns("price").append_column("price", price)
+        table = table.replace_schema_metadata({"made by": "somebody"})
+        pa.parquet.write_table(table, path, row_group_size=2)
+    else:
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, list(ROWS[0]), delimiter="\t" if suffix == ".tsv" else ",")
+        writer.writeheader()
+        writer.writerows(ROWS)
+        path.write_bytes(text.getvalue().encode())
+    return path
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table by a reader that knows nothing of ours."""
+    if path.suffix == ".parquet":
+        return pa.parquet.read_table(path).to_pylist()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+def pairs_of(path: Path) -> Pairs:
+    pairs = read(path)
+    assert pairs.caption_rows is not None
+    assert pairs.caption_rows.tolist() == [0, 1, 3, 5]
+    return pairs
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_the_suspects_are_left_out_and_all_else_stays(tmp_path: Path, suffix: str) -> None:
+    table = written(tmp_path, suffix)
+    before, output = table.read_bytes(), tmp_path / "new" / f"cleaned{suffix}"
+    assert clean(table, output, pairs_of(table), BELIEFS) == Cleaned(removed=2, kept=4, unjudged=2)
+    assert rows_of(output) == [row for number, row in enumerate(rows_of(table)) if number not in SUSPECTS]
+    assert table.read_bytes() == before
+    assert [file.name for file in output.parent.iterdir()] == [output.name]
+    if suffix == ".parquet":
+        assert pa.parquet.read_schema(output).equals(pa.parquet.read_schema(table), check_metadata=True)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_endings_in_capitals_are_of_the_same_format(tmp_path: Path, suffix: str) -> None:
+    table = written(tmp_path, suffix)
+    capital = table.rename(table.with_suffix(suffix.upper()))
+    assert clean(capital, tmp_path / f"cleaned{suffix}", pairs_of(capital), BELIEFS).removed == 2
+    assert clean(capital, tmp_path / f"again{suffix.upper()}", pairs_of(capital), BELIEFS).removed == 2
+    assert len(rows_of(tmp_path / f"cleaned{suffix}")) == 4
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_marked_rows_all_stay_and_have_their_belief(tmp_path: Path, suffix: str) -> None:
+    table = written(tmp_path, suffix)
+    output = tmp_path / f"marked{suffix}"
+    assert clean(table, output, pairs_of(table), BELIEFS, mark=True) == Cleaned(removed=0, kept=6, unjudged=2)
+    found = rows_of(output)
+    beliefs = [row.pop("correspondence") for row in found]
+    assert found == rows_of(table)
+    assert [bool(belief in ("", None)) for belief in beliefs] == [False, False, True, False, True, False]
+    told = np.array([np.float32(beliefs[row]) for row in (0, 1, 3, 5)])
+    np.testing.assert_array_equal(told, BELIEFS)  # to the last bit
+    if suffix == ".parquet":
+        schema = pa.parquet.read_schema(output)
+        assert schema.remove(schema.get_field_index("correspondence")).equals(
+            pa.parquet.read_schema(table), check_metadata=True
+        )
+
+
+def test_records_of_a_csv_file_are_kept_byte_by_byte(tmp_path: Path) -> None:
+    table = written(tmp_path, ".csv")
+    lines = [
+        b'\xef\xbb\xbfid,"image",caption,split,note\r\n',
+        b"007,0.jpg,a dog,train,\xff latin\r\n",  # no UTF-8, in a column that nobody reads
+        b"\r\n",
+        b'1e5,1.jpg,"a ""quoted"", cat",train,"NA"\n',
+        b'8,2.jpg,5" pipe,dev,\n',  # a quote within a value is no quotation
+        b'9,0.jpg,"two\r\nlines",train,x\r\n',
+        b"10,1.jpg,never seen,test,\n",
+        b"11,2.jpg,  spaces around ,train,no line end",
+    ]
+    table.write_bytes(b"".join(lines))
+    pairs = pairs_of(table)
+    clean(table, tmp_path / "cleaned.csv", pairs, BELIEFS)
+    assert (tmp_path / "cleaned.csv").read_bytes() == b"".join(lines[i] for i in (0, 1, 2, 4, 5, 6))
+    clean(table, tmp_path / "marked.csv", pairs, BELIEFS, mark=True)
+    assert (tmp_path / "marked.csv").read_bytes() == (
+        lines[0][:-2] + b",correspondence\r\n" + lines[1][:-2] + b",0.9\r\n" + lines[2] + lines[3][:-1] + b",0.05\n"
+        + lines[4][:-1] + b",\n" + lines[5][:-2] + b",0.1\r\n" + lines[6][:-1] + b",\n" + lines[7] + b",0.099"
+    )  # fmt: skip
+
+
+def test_lines_of_a_jsonl_file_are_kept_byte_by_byte(tmp_path: Path) -> None:
+    table = written(tmp_path, ".jsonl")
+    lines = [
+        b'{"image":"0.jpg",  "caption": "a dog", "split":"train", "n": 1.50, "deep": {"a": [1, {}]}}\r\n',
+        b'{"split": "train", "image": "1.jpg", "caption": "a \\"quoted\\", cat"}\n',
+        b"\n",
+        b'{"image": "2.jpg", "caption": "held out", "split": "dev"}\n',
+        b'{"image": "0.jpg", "caption": "two\\nlines", "split": "train", "e": "\\u00e9 }" }\n',
+        b'{"image": "1.jpg", "caption": "never seen", "split": "test"}\n',
+        b'{"image": "2.jpg", "caption": "  spaces around ", "split": "train"}',
+    ]
+    table.write_bytes(b"".join(lines))
+    pairs = pairs_of(table)
+    clean(table, tmp_path / "cleaned.jsonl", pairs, BELIEFS)
+    assert (tmp_path / "cleaned.jsonl").read_bytes() == b"".join(lines[i] for i in (0, 2, 3, 4, 5))
+    clean(table, tmp_path / "marked.jsonl", pairs, BELIEFS, mark=True)
+    marked = (tmp_path / "marked.jsonl").read_bytes().split(b"\n")
+    assert marked[0] == lines[0].rstrip()[:-1] + b', "correspondence": 0.9}\r'
+    assert marked[3].endswith(b'"dev", "correspondence": null}')
+    assert marked[4].endswith(b'\\u00e9 }", "correspondence": 0.1}')
+
+
+@pytest.mark.parametrize("line", ["{}\n", "{ }", '{"a": {}}\n'])
+def test_an_object_with_one_more_key_is_an_object(line: str) -> None:
+    assert json.loads(_with_key(line, None)) == json.loads(line) | {"correspondence": None}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_table_that_is_marked_already_is_refused(tmp_path: Path, suffix: str) -> None:
+    table = written(tmp_path, suffix)
+    pairs = pairs_of(table)
+    clean(table, tmp_path / f"marked{suffix}", pairs, BELIEFS, mark=True)
+    again = tmp_path / f"again{suffix}"
+    with pytest.raises(InputError, match="has a column 'correspondence' already"):
+        clean(tmp_path / f"marked{suffix}", again, pairs, BELIEFS, mark=True)
+    assert not again.exists()
+    clean(tmp_path / f"marked{suffix}", again, pairs, BELIEFS)  # but it can be cleaned
+    assert len(rows_of(again)) == 4
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_table_that_was_changed_meanwhile_is_refused(tmp_path: Path, suffix: str) -> None:
+    table = written(tmp_path, suffix)
+    pairs = pairs_of(table)
+    other = replace(pairs, captions=[*pairs.captions[:-1], "another caption"])
+    for judged in (other, replace(pairs, caption_rows=np.array([0, 1, 3, 6]))):
+        with pytest.raises(InputError, match="cannot be written again row by row"):
+            clean(table, tmp_path / f"cleaned{suffix}", judged, BELIEFS)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["features.npy", "ids.txt", table.name]
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+def test_the_table_itself_is_never_written_to(tmp_path: Path, link: Any) -> None:
+    table = written(tmp_path, ".csv")
+    before, output = table.read_bytes(), table
+    if link is not None:
+        output = tmp_path / "other.csv"
+        link(table, output)
+    with pytest.raises(InputError, match="that is the data itself"):
+        clean(table, output, pairs_of(table), BELIEFS, overwrite=True)
+    assert table.read_bytes() == before
+
+
+def test_an_existing_file_is_replaced_only_if_asked(tmp_path: Path) -> None:
+    table = written(tmp_path, ".csv")
+    output = tmp_path / "cleaned.csv"
+    output.write_text("precious")
+    with pytest.raises(InputError, match="exists already; replace it by --overwrite"):
+        clean(table, output, pairs_of(table), BELIEFS)
+    assert output.read_text() == "precious"
+    clean(table, output, pairs_of(table), BELIEFS, overwrite=True)
+    assert len(rows_of(output)) == 4
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    table = written(tmp_path, ".csv")
+    (tmp_path / "in the way").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        clean(table, tmp_path / "in the way" / "cleaned.csv", pairs_of(table), BELIEFS)
+
+
+def test_other_formats_and_thresholds_are_refused(tmp_path: Path) -> None:
+    table = written(tmp_path, ".csv")
+    pairs = pairs_of(table)
+    with pytest.raises(InputError, match=r"ends in \.csv"):
+        clean(table, tmp_path / "cleaned.parquet", pairs, BELIEFS)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        clean(table, tmp_path / "cleaned.csv", pairs, BELIEFS, threshold=1.5)
+    with pytest.raises(InputError, match="4 pairs, but beliefs for 3"):
+        clean(table, tmp_path / "cleaned.csv", pairs, BELIEFS[:3])
+    with pytest.raises(InputError, match="mismatched on purpose"):
+        clean(table, tmp_path / "cleaned.csv", replace(pairs, truth=np.ones(4, dtype=bool)), BELIEFS)
+
+
+@pytest.fixture
+def crcl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Crcl:
+    """The command line in this process."""
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *words: call(capsys, monkeypatch, *map(str, words))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A table of 24 images with two captions each, and a run on it; a tenth is held out."""
+    folder = tmp_path_factory.mktemp("clean")
+    data = write_folder(folder / "data")
+    captions = (data / "train_caps.txt").read_text().splitlines()
+    lines = [f"{row // 2}.jpg,{caption},{row:03d}" for row, caption in enumerate(captions)]
+    table = folder / "pairs.csv"
+    table.write_text("\n".join(["image,caption,code", *lines]) + "\n")
+    (data / "train_ims.npy").rename(folder / "features.npy")
+    (folder / "ids.txt").write_text("".join(f"{image}.jpg\n" for image in range(24)))
+    run = recipe.train(small_config(table, **{"noise.rate": 0.0}), folder / "run").path
+    return table, run
+
+
+def test_the_command_says_how_many_rows_were_removed_kept_and_not_judged(
+    crcl: Crcl, trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    table, run = trained
+    with np.load(run / "ledger.npz") as ledger:
+        beliefs = ledger["correspondence"]
+    threshold = float(np.median(beliefs))
+    removed = int((beliefs < threshold).sum())
+    answer = crcl("clean", run, "-o", tmp_path / "cleaned.csv", "--threshold", threshold)
+    assert answer.code == 0, answer.err
+    assert f"{removed} rows removed, {48 - removed} kept" in answer.out
+    assert "4 rows were not judged" in answer.out
+    kept = (tmp_path / "cleaned.csv").read_text().splitlines()
+    original = table.read_text().splitlines()
+    assert len(kept) == 49 - removed
+    assert [line for line in original if line in set(kept)] == kept  # same lines, same order
+
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("pairs.csv", "features.npy", "ids.txt"):
+        (moved / name).write_bytes((table.parent / name).read_bytes())
+    answer = crcl("clean", run, "-o", tmp_path / "marked.csv", "--mark", "--data", moved / "pairs.csv")
+    assert answer.code == 0, answer.err
+    assert "0 rows removed, 48 kept" in answer.out
+    marked = rows_of(tmp_path / "marked.csv")
+    pairs = read(moved / "pairs.csv")
+    assert pairs.caption_rows is not None
+    told = {row: np.float32(marked[row]["correspondence"]) for row in pairs.caption_rows}
+    np.testing.assert_array_equal(list(told.values()), beliefs)
+    assert sum(row["correspondence"] == "" for row in marked) == 4
+
+
+def test_the_command_refuses_what_is_no_table(crcl: Crcl, tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    run = recipe.train(small_config(data), tmp_path / "run").path
+    answer = crcl("clean", run, "-o", tmp_path / "cleaned.csv")
+    assert answer.code == 2
+    assert "not a table" in answer.err
+    assert "column 'row' says which captions are suspect" in answer.err

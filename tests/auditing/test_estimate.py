@@ -1,0 +1,299 @@
+"""Decoys: known mismatches that are trained on, left out of what is written, and tell how sure an audit is."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import small_config, write_folder
+
+from crcl.auditing import estimate as decoys
+from crcl.data import decoys as drawn_decoys
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError
+from crcl.runs.folder import Run
+from crcl.training import build as recipe
+from crcl.training.inputs import read_data
+
+Tiny = Callable[..., Pairs]
+
+
+def test_a_decoy_is_a_caption_with_an_image_that_it_is_not_shown_with(tiny: Tiny) -> None:
+    pairs = tiny(images=7, captions=5)
+    drawn = drawn_decoys.draw(pairs, 0.4, seed=3)
+    assert drawn.shape == (14, 2)
+    assert len(np.unique(drawn[:, 0])) == 14
+    assert (pairs.image_index[drawn[:, 0]] != drawn[:, 1]).all()
+    assert set(drawn[:, 1]) <= set(range(7))
+    assert (drawn_decoys.draw(pairs, 0.4, seed=3) == drawn).all()
+    assert (drawn_decoys.draw(pairs, 0.4, seed=4) != drawn).any()
+
+
+def test_a_decoy_is_no_pair_of_the_data_where_captions_say_the_same(tiny: Tiny) -> None:
+    pairs = tiny(images=20, captions=5)
+    texts = [f"text {number % 7}" for number in range(100)]
+    texts[:20] = ["shown with all"] * 20
+    shown = np.concatenate([np.arange(20), pairs.image_index[20:]])
+    same = replace(pairs, captions=texts, image_index=shown)
+    drawn = drawn_decoys.draw(same, 0.9, seed=1)
+    real = set(zip(texts, shown.tolist(), strict=True))
+    decoy = [(texts[caption], image) for caption, image in drawn.tolist()]
+    assert not {pair for pair in decoy if pair[0] != "shown with all"} & real
+    assert (same.image_index[drawn[:, 0]] != drawn[:, 1]).all()
+    assert (drawn_decoys.draw(same, 0.9, seed=1) == drawn).all()
+
+
+def test_where_no_caption_repeats_the_draw_is_that_of_earlier_versions(tiny: Tiny) -> None:
+    pairs = replace(tiny(images=9, captions=5), captions=[f"text {number}" for number in range(45)])
+    rng = np.random.default_rng([0xDEC0, 3])
+    captions = np.sort(rng.permutation(45)[:18])
+    images = (pairs.image_index[captions] + rng.integers(1, 9, size=18)) % 9
+    assert (drawn_decoys.draw(pairs, 0.4, seed=3) == np.stack([captions, images], axis=1)).all()
+
+
+def test_every_other_image_can_be_drawn(tiny: Tiny) -> None:
+    pairs = tiny(images=4, captions=500)
+    drawn = drawn_decoys.draw(pairs, 1.0, seed=0)
+    counts = np.zeros((4, 4), dtype=int)
+    np.add.at(counts, (pairs.image_index[drawn[:, 0]], drawn[:, 1]), 1)
+    assert (np.diag(counts) == 0).all()
+    assert (counts[~np.eye(4, dtype=bool)] > 120).all()  # 167 expected
+
+
+def test_decoys_stand_behind_the_pairs(tiny: Tiny) -> None:
+    pairs = replace(tiny(images=5, captions=2), truth=np.ones(10, dtype=bool))
+    both = drawn_decoys.add(pairs, np.array([[3, 4], [0, 1]]))
+    assert list(both.captions) == [*pairs.captions, pairs.captions[3], pairs.captions[0]]
+    assert both.image_index.tolist() == [*pairs.image_index.tolist(), 4, 1]
+    assert both.caption_rows is not None
+    assert both.caption_rows[-2:].tolist() == [3, 0]
+    assert both.truth is not None
+    assert both.truth.tolist() == [True] * 10 + [False] * 2
+
+
+def test_a_training_believes_in_decoys_as_in_pairs_and_writes_of_pairs_only(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    config = small_config(data, "data.decoys=0.25")
+    run = recipe.train(config, tmp_path / "run")
+    assert run.sizes["pairs"] == 48
+    assert run.load_ledger().shape == (48,)
+    beliefs = run.load_decoy_ledger()
+    assert beliefs.shape == (12,)
+    assert ((beliefs > 0) & (beliefs < 1)).all()
+    assert sum(run.metrics()[-1]["beliefs"]) == 48
+    again = read_data(config, Run.open(tmp_path / "run"))
+    assert len(again.train) == 60
+    assert again.decoys is not None
+    assert (again.train.image_index[48:] == again.decoys[:, 1]).all()
+
+
+def test_without_decoys_nothing_is_different(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    run = recipe.train(small_config(data), tmp_path / "run")
+    assert run.decoys() is None
+    assert len(run.load_decoy_ledger()) == 0
+
+
+def test_a_training_goes_on_from_a_run_with_the_same_decoys_only(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    first = recipe.train(small_config(data, "data.decoys=0.25"), tmp_path / "first")
+    said: list[str] = []
+    start = {"train.start": str(tmp_path / "first")}
+    second = recipe.train(small_config(data, "data.decoys=0.25", **start), tmp_path / "second", say=said.append)
+    begun = second.load_start()
+    assert begun is not None
+    assert begun.beliefs is not None
+    np.testing.assert_array_equal(begun.beliefs, np.concatenate([first.load_ledger(), first.load_decoy_ledger()]))
+    assert said == ["12 known mismatches are trained on beside 48 pairs, as decoys"]
+    said.clear()
+    third = recipe.train(small_config(data, **start), tmp_path / "third", say=said.append)
+    begun = third.load_start()
+    assert begun is not None
+    assert begun.beliefs is None
+    assert "decoys" in said[0]
+
+
+def test_decoys_need_a_second_image(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data", train=1, captions=2)
+    with pytest.raises(InputError, match="one image"):
+        recipe.train(small_config(data, "data.decoys=0.5", "noise.rate=0"), tmp_path / "run")
+
+
+def mixture(rng: np.random.Generator, rate: float, *, pairs: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
+    """Beliefs in pairs of which so many are mismatched, and which those are."""
+    wrong = rng.random(pairs) < rate
+    return np.where(wrong, rng.beta(1, 12, pairs), rng.beta(6, 2, pairs)), wrong
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.2, 0.4, 0.6, 0.8])
+def test_the_rate_of_a_known_mixture_is_found_and_the_interval_holds_it(rate: float) -> None:
+    rng = np.random.default_rng(round(100 * rate))
+    errors, held = [], 0
+    for _ in range(20):
+        beliefs, wrong = mixture(rng, rate)
+        found = decoys.estimate(beliefs, rng.beta(1, 12, 1000))
+        errors.append(found.rate - wrong.mean())
+        held += found.low <= wrong.mean() <= found.high
+    assert abs(np.mean(errors)) < 0.015
+    assert np.quantile(np.abs(errors), 0.9) < 0.04
+    assert held >= 16  # of 20; 19 expected
+
+
+def test_where_matches_are_disbelieved_too_the_rate_is_read_off_lower_down() -> None:
+    rng = np.random.default_rng(4)
+    gains = []
+    for _ in range(10):
+        wrong = rng.random(20_000) < 0.3
+        beliefs, known = np.where(wrong, rng.beta(1, 12, 20_000), rng.beta(1.5, 4, 20_000)), rng.beta(1, 12, 3000)
+        usual = (beliefs <= np.quantile(known, 0.6)).mean() / 0.6
+        assert usual > 0.38  # the bound is far from tight there
+        gains.append(usual - decoys.estimate(beliefs, known).rate)
+    assert np.mean(gains) > 0.03
+
+
+def test_precision_and_recall_are_those_of_the_truth() -> None:
+    rng = np.random.default_rng(5)
+    beliefs, wrong = mixture(rng, 0.2, pairs=100_000)
+    found = decoys.estimate(beliefs, rng.beta(1, 12, 20_000))
+    for threshold in (0.05, 0.1, 0.3, 0.5):
+        flagged = found.at(threshold)
+        below = beliefs < threshold
+        np.testing.assert_allclose(flagged.precision, wrong[below].mean(), atol=0.05)
+        np.testing.assert_allclose(flagged.recall, below[wrong].mean(), atol=0.05)
+        np.testing.assert_allclose(flagged.count, below.sum(), rtol=0.05)
+
+
+def test_without_mismatches_almost_none_is_estimated() -> None:
+    rng = np.random.default_rng(0)
+    found = decoys.estimate(rng.beta(6, 2, 20_000), rng.beta(1, 12, 1000))
+    assert found.rate < 0.005
+
+
+def test_where_nothing_is_told_apart_all_pairs_may_be_mismatched() -> None:
+    rng = np.random.default_rng(0)
+    found = decoys.estimate(rng.beta(1, 12, 20_000), rng.beta(1, 12, 1000))
+    assert found.rate > 0.9
+    assert found.high > 0.97
+
+
+def test_a_threshold_is_found_by_its_precision() -> None:
+    rng = np.random.default_rng(1)
+    beliefs, wrong = mixture(rng, 0.2)
+    found = decoys.estimate(beliefs, rng.beta(1, 12, 1000))
+    lax, strict = (found.precise(precision) for precision in (0.7, 0.95))
+    assert lax is not None
+    assert strict is not None
+    assert strict < lax
+    assert wrong[beliefs < strict].mean() > 0.88
+    assert found.precise(1.01) is None
+    assert 0.1 < found.balanced() < 0.6
+
+
+def test_beliefs_that_are_all_the_same_end_without_warnings() -> None:
+    found = decoys.estimate(np.full(100, 0.5, dtype=np.float32), np.full(30, 0.5, dtype=np.float32))
+    assert found.rate == 1.0
+    assert found.at(0.1).count == 0
+
+
+@pytest.mark.parametrize(("pairs", "known", "rate"), [(116, 29, 0.05), (500, 50, 0.02), (2000, 100, 0.01)])
+def test_none_seen_is_not_none(pairs: int, known: int, rate: float) -> None:
+    rng = np.random.default_rng(pairs)
+    for _ in range(60):
+        beliefs, _ = mixture(rng, rate, pairs=pairs)
+        found = decoys.estimate(beliefs, rng.beta(1, 12, known))
+        assert found.high > rate / 4  # the rate of a sample is itself by chance
+        assert found.high - found.low > 1 / pairs
+
+
+def test_decoys_that_are_believed_as_pairs_are_say_nothing() -> None:
+    rng = np.random.default_rng(0)
+    assert not decoys.told_apart(np.ones(100), np.ones(30))
+    assert not decoys.told_apart(rng.random(3000), rng.random(1000))
+    assert decoys.told_apart(*mixture(rng, 0.2)[:1], rng.beta(1, 12, 100))
+
+
+def test_mismatches_that_are_nearly_right_are_not_counted_and_recall_is_overestimated() -> None:
+    rng = np.random.default_rng(0)
+    nearly, plainly, right = rng.beta(6, 2, 2000), rng.beta(1, 12, 2000), rng.beta(6, 2, 16_000)
+    found = decoys.estimate(np.concatenate([nearly, plainly, right]), rng.beta(1, 12, 1000))
+    assert 0.08 < found.rate < 0.12  # 0.2 are wrong
+    at = found.balanced()
+    assert found.at(at).recall > (np.concatenate([nearly, plainly]) < at).mean() + 0.3
+
+
+def test_decoys_that_are_right_raise_the_rate_and_lower_recall_and_leave_precision() -> None:
+    rng = np.random.default_rng(0)
+    wrong, right = rng.beta(1, 12, 4000), rng.beta(6, 2, 16_000)
+    known = np.concatenate([rng.beta(1, 12, 700), rng.beta(6, 2, 300)])
+    found = decoys.estimate(np.concatenate([wrong, right]), known)
+    assert 0.25 < found.rate < 0.32  # 0.2 are wrong
+    at = found.balanced()
+    flagged = (wrong < at).sum(), (right < at).sum()
+    assert found.at(at).recall < flagged[0] / len(wrong) - 0.2
+    assert abs(found.at(at).precision - flagged[0] / sum(flagged)) < 0.05
+
+
+def test_the_interval_of_precision_holds_the_truth_and_is_narrower_with_more_decoys() -> None:
+    rng = np.random.default_rng(0)
+    held, widths = [], []
+    for known in [100] * 20 + [5000] * 20:
+        wrong, right = rng.beta(1, 12, 800), rng.beta(3, 2, 3200)
+        found = decoys.estimate(np.concatenate([wrong, right]).astype(np.float32), rng.beta(1, 12, known))
+        interval = found.precision_interval(0.3)
+        assert interval is not None
+        low, high = interval
+        held.append(low <= (wrong < 0.3).sum() / ((wrong < 0.3).sum() + (right < 0.3).sum()) <= high)
+        widths.append(high - low)
+    assert np.mean(held) > 0.85
+    assert np.mean(widths[20:]) < 0.8 * np.mean(widths[:20])
+
+
+def test_nothing_flagged_has_no_interval_of_precision() -> None:
+    rng = np.random.default_rng(0)
+    found = decoys.estimate(rng.beta(6, 2, 500) + 0.01, rng.beta(1, 12, 50))
+    assert found.precision_interval(0.0) is None
+    assert np.isnan(found.at(0.0).precision)
+
+
+@pytest.mark.parametrize("rate", [0.002, 0.003, 0.0075])
+def test_few_mismatches_of_many_pairs_are_flagged_without_as_many_others(rate: float) -> None:
+    rng = np.random.default_rng(0)
+    wrong = np.arange(100_000) < rate * 100_000
+    beliefs = np.where(wrong, rng.beta(1, 40, 100_000), rng.beta(40, 2, 100_000))
+    found = decoys.estimate(beliefs, rng.beta(1, 40, 5000))
+    flagged = beliefs < found.balanced()
+    assert wrong[flagged].mean() > 0.9
+    assert flagged[wrong].mean() > 0.9
+    precise = found.precise(0.9)
+    assert precise is not None
+    assert wrong[beliefs < precise].mean() > 0.85
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5])
+def test_what_is_expected_at_a_threshold_is_of_the_pairs_below_it_not_below_the_next_one_to_choose(threshold) -> None:
+    rng = np.random.default_rng(0)
+    beliefs = np.concatenate([rng.beta(1, 40, 60), rng.beta(40, 2, 20_000)])
+    found = decoys.estimate(beliefs, rng.beta(1, 40, 1000))
+    assert not ((found.thresholds > 0.25) & (found.thresholds <= threshold)).any()
+    flagged = found.at(threshold)
+    assert flagged.count == 60
+    assert flagged.recall == 1
+    assert flagged.precision == pytest.approx(found.rate * len(beliefs) / 60)
+
+
+def test_a_threshold_that_flags_none_has_no_precision_and_is_not_chosen_by_it() -> None:
+    rng = np.random.default_rng(0)
+    for pairs in (400, 3000):
+        found = decoys.estimate(rng.beta(40, 2, pairs), rng.beta(1, 40, 100))
+        assert np.isnan(found.precision[found.flagged == 0]).all()
+        precise = found.precise(0.99)
+        assert precise is None or (found.beliefs < precise).any()
+
+
+def test_where_none_is_mismatched_none_is_flagged() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        found = decoys.estimate(rng.beta(40, 2, 3000), rng.beta(1, 40, 200))
+        assert found.rate == 0
+        assert not (found.beliefs < found.balanced()).any()

@@ -1,0 +1,499 @@
+"""One command from a table and images, or from embeddings, to suspects, how sure that is, a page, a clean table."""
+
+import csv
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+import pytest
+from embedded import write_embeddings
+from PIL import Image
+from tiny import LEARNING, SMALL, Answer, call, command, write_folder
+
+from crcl.auditing.plan import plan, schedule_for
+from crcl.config import load
+from crcl.data import scenes
+from crcl.runs.folder import Run
+
+QUICK = [word for setting in LEARNING for word in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of 60 drawn scenes with two captions each, other column names, and images that cannot be used."""
+    folder = tmp_path_factory.mktemp("drawn")
+    scenes.write(folder / "scenes", describe=lambda image: np.zeros((1, 1), np.float32), train=60, dev=1, test=1)
+    captions = (folder / "scenes" / "train_caps.txt").read_text("utf-8").splitlines()
+    photos = folder / "scenes" / "images"
+    (photos / "broken.png").write_bytes(b"not an image")
+    Image.new("CMYK", (8, 8)).save(photos / "print.jpg")
+    with (folder / "pairs.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("file", "text", "licence"))
+        for image in range(60):
+            for caption in captions[5 * image : 5 * image + 2]:
+                writer.writerow((f"{image:06}.png", caption, "cc0"))
+        writer.writerow(("broken.png", "a broken picture of a red square", "cc0"))
+        writer.writerow(("missing.png", "a missing picture of a red square", "cc0"))
+        writer.writerow(("print.jpg", "<script>alert(1)</script> in four colours", "cc0"))
+    return folder
+
+
+def audit_of(folder: Path, *words: str) -> list[str]:
+    columns = ["--image-column", "file", "--caption-column", "text"]
+    return ["audit", "pairs.csv", "--images", str(folder / "scenes" / "images"), *columns, *QUICK, *words]
+
+
+@pytest.fixture(scope="module")
+def audited(drawn: Path) -> Answer:
+    answer = command(*audit_of(drawn), cwd=drawn)
+    assert answer.code == 0, answer.err
+    return answer
+
+
+def test_one_command_makes_features_a_run_a_table_and_a_page(drawn: Path, audited: Answer) -> None:
+    made = drawn / "pairs-audit"
+    assert "estimated" in audited.out
+    assert audited.out.endswith("next:\n  crcl clean pairs-audit/run -o CLEANED.csv\n")
+    assert "2 images were skipped" in audited.err
+    assert "known mismatches are trained on beside" in audited.err
+    assert "broken.png" in (made / "features" / "skipped.csv").read_text("utf-8")
+    run = Run.open(made / "run")
+    judged = run.sizes["pairs"]
+    assert 100 < judged < 121  # a tenth of the images is held out
+    assert len(run.load_decoy_ledger()) == judged // 4
+    table = pyarrow.csv.read_csv(made / "audit.csv")
+    assert table.num_rows == judged
+    assert {"row", "image", "caption", "correspondence", "suspect", "caption_1", "image_3_similarity"} <= set(
+        table.column_names
+    )
+    page = (made / "report" / "index.html").read_text("utf-8")
+    assert "<script>alert(1)" not in page
+    assert any((made / "report" / "thumbs").iterdir())
+
+
+def test_the_page_counts_what_was_not_judged_and_names_the_next_command(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    words = ["audit", "pairs-audit/run", "-o", "again.csv", "--report", "again", "--threshold", "0.5"]
+    answer = call(capsys, monkeypatch, *words)
+    assert answer.code == 0, answer.err
+    page = (drawn / "again" / "index.html").read_text("utf-8")
+    held_out = 121 - Run.open(drawn / "pairs-audit" / "run").sizes["pairs"]
+    assert f"Not judged: {held_out} rows held out, 2 images skipped." in page
+    assert "crcl clean pairs-audit/run -o CLEANED.csv --threshold 0.5</code>" in page
+    assert "no noise injected" in page
+    assert '<dt>data</dt><dd dir="auto">pairs.csv</dd>' in page
+
+
+def test_a_report_of_the_run_has_pictures_without_the_folder_being_given_again(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    words = ["audit", "pairs-audit/run", "-o", "again.csv", "--report", "pictures"]
+    assert call(capsys, monkeypatch, *words).code == 0
+    assert any((drawn / "pictures" / "thumbs").iterdir())
+    about = drawn / "pairs-audit" / "features" / "about.json"
+    known = json.loads(about.read_text("utf-8"))
+    about.write_text(json.dumps(known | {"folder": "gone"}), "utf-8")
+    try:
+        assert call(capsys, monkeypatch, *words).code == 0
+    finally:
+        about.write_text(json.dumps(known), "utf-8")
+    assert "--images FOLDER" in (drawn / "pictures" / "index.html").read_text("utf-8")
+
+
+def test_the_rows_of_the_audit_are_rows_of_the_table(drawn: Path, audited: Answer) -> None:
+    pairs = pyarrow.csv.read_csv(drawn / "pairs.csv").to_pylist()
+    for found in pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist():
+        row = pairs[found["row"]]
+        assert (found["image"], found["caption"]) == (row["file"], row["text"])
+
+
+class Sample(dict[str, float]):
+    """A sample as FiftyOne has them, as far as the tutorial goes."""
+
+    def __init__(self, filepath: Path) -> None:
+        super().__init__()
+        self.filepath, self.saved = str(filepath), False
+
+    def save(self) -> None:
+        self.saved = True
+
+
+def test_the_tutorials_code_for_pandas_and_fiftyone_runs_on_an_audit(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    monkeypatch.chdir(drawn)
+    photos = drawn / "scenes" / "images"
+    names = {"dataset": [Sample(photos / f"{image:06}.png") for image in range(60)] + [Sample(photos / "broken.png")]}
+    for block in blocks:
+        code = block.replace("scenes/pairs.csv", "pairs.csv").replace("scenes/drawn/images", "scenes/images")
+        exec(code, names)
+    audit = pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist()
+    assert len(names["keep"]) == 123 - sum(row["suspect"] for row in audit)
+    for sample in names["dataset"]:
+        own = [row["correspondence"] for row in audit if row["image"] == Path(sample.filepath).name]
+        assert sample.saved == bool(own)
+        assert sample.get("correspondence") == (pytest.approx(min(own)) if own else None)
+
+
+def test_given_again_nothing_is_trained_again(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (drawn / "pairs-audit" / "run" / "training.pt").stat().st_mtime_ns
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--precision", "0.2"))
+    assert answer.code == 0, answer.err
+    assert "epoch" not in answer.err
+    assert (drawn / "pairs-audit" / "run" / "training.pt").stat().st_mtime_ns == before
+
+
+def test_suggestions_are_for_suspects_only(drawn: Path, audited: Answer) -> None:
+    rows = pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist()
+    for row in rows:
+        assert (row["caption_1"] not in (None, "")) == row["suspect"]
+        assert row["caption_1"] != row["caption"]
+        assert row["image_1"] != row["image"]
+
+
+def test_the_clean_table_has_the_columns_of_the_table(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    for words in (("clean", "-o", "cleaned.csv"), ("audit", "-o", "sure.csv")):
+        answer = call(capsys, monkeypatch, words[0], "pairs-audit/run", *words[1:], "--precision", "0.2")
+        assert answer.code == 0, answer.err
+    cleaned = pyarrow.csv.read_csv(drawn / "cleaned.csv")
+    assert cleaned.column_names == ["file", "text", "licence"]
+    flagged = sum(row["suspect"] for row in pyarrow.csv.read_csv(drawn / "sure.csv").to_pylist())
+    assert cleaned.num_rows == 123 - flagged
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--threshold", "0.1", "--precision", "0.9"], "give one of them"),
+        (["--precision", "1.5"], "precision must be above 0"),
+        (["-o", "suspects.xlsx"], ".csv or .parquet"),
+        (["--report", "scenes"], "not a report"),
+        (["--decoys", "0.7"], "data.decoys"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_long_work(
+    drawn: Path,
+    audited: Answer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, *words))
+    assert answer.code == 2
+    assert message in answer.err
+
+
+def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "pairs.csv"
+    table.write_text("image,caption\na.jpg,a dog\nb.jpg,a cat\nc.jpg,a car\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, "audit", "pairs.csv", *QUICK)
+    assert answer.code == 2
+    assert "--images" in answer.err
+    answer = call(capsys, monkeypatch, "audit", "pairs.csv", "--image-column", "caption", *QUICK)
+    assert answer.code == 2
+    assert "two columns" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("image,caption\na.png,a dog\na.png,a cat\n", "a single image, 'a.png'"),
+        ("image,caption\na.png,a dog\nb.png,a cat\n", "1 training pair"),
+        ("image,caption,split\na.png,a dog,train\na.png,a cat,train\nb.png,a car,dev\n", "show one image"),
+        ("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n", "no row of split 'dev'"),
+        ("image,caption,split\na.png,a dog,train\nb.png,a cat,\n", "row 2: empty split"),
+        ("image,caption\na.png,\nb.png,\n", "no row has both"),
+        ("image,text\na.png,a dog\n", "no column 'caption'"),
+    ],
+)
+def test_a_table_that_cannot_be_learnt_from_is_refused_before_its_images_are_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: str,
+    message: str,
+) -> None:
+    (tmp_path / "pairs.csv").write_text(content, "utf-8")
+    for name in "ab":
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, "audit", "pairs.csv", *QUICK)
+    assert answer.code == 2
+    assert message in answer.err
+    assert not (tmp_path / "pairs-audit").exists()
+
+
+def test_rows_without_an_image_or_a_caption_are_told_and_left_out_and_stay_in_the_clean_table(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (drawn / "pairs.csv").read_text("utf-8").splitlines()[:121]
+    lines[3:3] = ["000001.png,,cc0", ",no image here,cc0"]
+    (tmp_path / "pairs.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, *audit_of(drawn))
+    assert answer.code == 0, answer.err
+    assert "2 rows without an image or a caption are left out, and not judged: 3, 4" in answer.err
+    assert "skipped" not in answer.err
+    judged = set(pyarrow.csv.read_csv("pairs-audit/audit.csv")["row"].to_pylist())
+    assert not judged & {2, 3}
+    page = Path("pairs-audit/report/index.html").read_text("utf-8")
+    held_out = 120 - Run.open(Path("pairs-audit/run")).sizes["pairs"]
+    assert f"Not judged: {held_out} rows held out, 2 without an image or a caption, 0 images skipped." in page
+    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", "--threshold", "1")
+    assert answer.code == 0, answer.err
+    assert f"{122 - len(judged)} rows were not judged" in answer.out
+    assert set(lines[3:5]) < set((tmp_path / "cleaned.csv").read_text("utf-8").splitlines())
+
+
+def test_embeddings_and_the_fields_layout_are_audited_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_embeddings(tmp_path / "vectors")
+    write_folder(tmp_path / "field", train=60)
+    for data, settings in (("vectors", ["--set", "matcher.name=dual"]), ("field", [])):
+        answer = call(capsys, monkeypatch, "audit", data, "--folder", f"of-{data}", *QUICK, *settings)
+        assert answer.code == 0, answer.err
+        assert "next:" not in answer.out  # only tables can be cleaned
+        assert (tmp_path / f"of-{data}" / "report" / "index.html").is_file()
+        assert (tmp_path / f"of-{data}" / "audit.csv").is_file()
+
+
+def test_a_precision_needs_decoys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_folder(tmp_path / "data")
+    words = [word for setting in SMALL for word in ("--set", setting)]
+    assert call(capsys, monkeypatch, "train", str(data), "-o", str(tmp_path / "run"), *words).code == 0
+    answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"), "--precision", "0.9")
+    assert answer.code == 2
+    assert "--decoys" in answer.err
+
+
+def test_a_precision_that_nothing_has_flags_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = write_folder(tmp_path / "data", train=100), tmp_path / "run"  # all match
+    assert call(capsys, monkeypatch, "train", str(data), "-o", str(run), *QUICK, "--decoys", "0.05").code == 0
+    answer = call(capsys, monkeypatch, "audit", str(run), "--precision", "1", "-o", str(tmp_path / "audit.csv"))
+    assert answer.code == 0, answer.err
+    assert "no threshold has an estimated precision of 100%" in answer.err
+    assert "none is flagged" in answer.out
+    assert not any(pyarrow.csv.read_csv(tmp_path / "audit.csv")["suspect"].to_pylist())
+
+
+def test_few_decoys_estimate_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_folder(tmp_path / "data")  # 48 pairs, 12 decoys
+    words = [*(word for setting in SMALL for word in ("--set", setting)), "--decoys", "0.05"]
+    assert call(capsys, monkeypatch, "train", str(data), "-o", str(tmp_path / "run"), *words).code == 0
+    answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"))
+    assert answer.code == 0
+    assert "too few" in answer.err
+    assert "none of 48 pairs is flagged" in answer.out
+    assert not any(pyarrow.csv.read_csv(tmp_path / "run" / "audit.csv")["suspect"].to_pylist())
+    answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"), "--threshold", "0.1")
+    assert "suspect at threshold 0.1" in answer.out
+    assert json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))["config"]["data"]["decoys"] == 0.05
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("pairs", [2, 100, 1000, 5000, 30_000, 145_000, 1_000_000])
+def test_the_schedule_gives_every_size_of_data_enough_steps_and_no_more(pairs: int, vectors: bool) -> None:
+    chosen = load(preset="embeddings" if vectors else "cpu", base=schedule_for(pairs, vectors=vectors))
+    frozen, pieces = chosen.ledger.freeze_epochs, chosen.train.pieces
+    assert all(epochs > frozen for epochs in pieces)
+    assert chosen.train.lr_update < pieces[-1]
+    steps = frozen * pairs // chosen.train.batch_size
+    assert steps >= min(300, 10 * pairs // 32 - 10)
+    assert sum(pieces) * pairs <= max(2_000_000, 16 * pairs)
+
+
+def test_an_audit_is_trained_by_the_number_of_its_pairs_unless_it_is_told_how(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data", train=60)
+    suited = plan(data, preset=None, asked={"data.decoys": 0.05, "data.ids": None}, settings=["train.lr=0.01"])
+    assert (suited.train.batch_size, suited.ledger.freeze_epochs, suited.train.lr) == (32, 10, 0.01)
+    assert plan(data, preset="cpu", asked={}, settings=[]).train.batch_size == 128
+    assert plan(data, preset=None, asked={}, settings=["train.batch_size=7"]).train.batch_size == 7
+    own = plan(data, preset=None, asked={}, settings=["train.pieces=[3,4]"])
+    assert (own.train.pieces, own.ledger.freeze_epochs) == ((3, 4), 2)
+
+
+def test_two_tables_of_one_name_do_not_share_a_folder(
+    drawn: Path, audited: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    before = (drawn / "pairs-audit" / "features" / "ids.txt").read_bytes()
+    other = tmp_path / "pairs.csv"
+    other.write_text("image,caption\n000000.png,a dog\n000001.png,a cat\n", "utf-8")
+    answer = call(capsys, monkeypatch, "audit", str(other), "--images", str(drawn / "scenes" / "images"), *QUICK)
+    assert answer.code == 2
+    assert "--folder" in answer.err
+    assert (drawn / "pairs-audit" / "features" / "ids.txt").read_bytes() == before
+
+
+def test_a_changed_question_says_how_to_begin_anew(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--seed", "3"))
+    assert answer.code == 2
+    assert "--overwrite trains anew" in answer.err
+
+
+def test_photos_that_are_lost_new_or_changed_are_named_and_what_was_found_stays(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, made = tmp_path / "scenes" / "images", tmp_path / "pairs-audit"
+    shutil.copytree(drawn / "scenes" / "images", photos)
+    shutil.copy(drawn / "pairs.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert call(capsys, monkeypatch, *audit_of(tmp_path)).code == 0
+    before = {file: file.read_bytes() for file in (made / "features").iterdir() if file.is_file()}
+    photo, good = photos / "000007.png", (photos / "000007.png").read_bytes()
+    photo.unlink()
+    shutil.copy(photos / "000001.png", photos / "missing.png")
+    answer = call(capsys, monkeypatch, *audit_of(tmp_path))
+    assert answer.code == 2
+    assert "1 gone or no longer usable: 000007.png" in answer.err
+    assert "1 new: missing.png" in answer.err
+    assert "--overwrite trains anew" in answer.err
+    shutil.copy(photos / "000001.png", photo)
+    (photos / "missing.png").unlink()
+    assert "1 changed: 000007.png" in call(capsys, monkeypatch, *audit_of(tmp_path)).err
+    assert {file: file.read_bytes() for file in before} == before
+    assert call(capsys, monkeypatch, "audit", "pairs-audit/run").code == 0
+    assert call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv").code == 0
+    photo.write_bytes(good)
+    assert call(capsys, monkeypatch, *audit_of(tmp_path)).code == 0
+    photo.unlink()
+    assert call(capsys, monkeypatch, *audit_of(tmp_path, "--overwrite")).code == 0
+
+
+def test_the_folder_of_an_audit_is_answered_with_its_run(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, "audit", "pairs-audit")
+    assert answer.code == 2
+    assert "did you mean pairs-audit/run?" in answer.err
+
+
+def test_ctrl_c_after_training_never_advises_to_train_anew(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    shutil.copy(drawn / "pairs.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("crcl.auditing.report.page.write_report", interrupted)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--overwrite"))
+    assert answer.code == 130
+    assert shlex.split(answer.err.rstrip().rpartition("\n")[2]) == ["crcl", *audit_of(drawn)]
+
+
+def test_a_file_that_is_no_audit_is_not_replaced(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    precious = drawn / "precious.csv"
+    precious.write_text("mine\n", "utf-8")
+    answer = call(capsys, monkeypatch, "audit", "pairs-audit/run", "-o", "precious.csv")
+    assert answer.code == 2
+    assert precious.read_text("utf-8") == "mine\n"
+
+
+def test_what_belongs_to_data_is_refused_with_a_run(
+    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    answer = call(capsys, monkeypatch, "audit", "pairs-audit/run", "--model", "x", "--decoys", "0.4")
+    assert answer.code == 2
+    assert "--model, --decoys would change nothing" in answer.err
+    answer = call(
+        capsys, monkeypatch, "audit", "pairs-audit/run", "--folder", "x", "--caption-column", "x", "--overwrite"
+    )
+    assert answer.code == 2
+    assert "--folder, --caption-column, --overwrite would change nothing" in answer.err
+
+
+def test_what_belongs_to_a_run_is_refused_with_data_before_it_is_trained_on(
+    drawn: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(drawn)
+    for words, told in (
+        (("--data", "elsewhere.csv"), "pairs.csv: that is the data; --data tells where that of a run is now"),
+        (("--memory", "-1"), "memory"),
+    ):
+        answer = call(capsys, monkeypatch, "audit", "pairs.csv", "--folder", "new", *words)
+        assert answer.code == 2
+        assert told in answer.err
+        assert not (drawn / "new").exists()
+
+
+def test_a_run_that_knows_nothing_estimates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(tmp_path / "data", train=60)
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, "audit", "data", *QUICK, "--set", "train.lr=1e-12")
+    assert answer.code == 0
+    assert "nothing was learnt" in answer.err
+    assert "estimated" not in answer.out
+
+
+def test_where_decoys_say_nothing_no_row_is_removed_unless_a_threshold_is_given(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(drawn / "pairs.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--set", "train.lr=1e-12"))
+    assert answer.code == 0, answer.err
+    assert "pairs is flagged" in answer.out
+    assert "next:" not in answer.out
+    assert not any(pyarrow.csv.read_csv("pairs-audit/audit.csv")["suspect"].to_pylist())
+    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv")
+    assert answer.code == 2
+    assert "nothing was learnt" in answer.err
+    assert "--threshold" in answer.err
+    assert not (tmp_path / "cleaned.csv").exists()
+    for words in (["--mark"], ["--threshold", "0.2", "--overwrite"]):
+        answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", *words)
+        assert answer.code == 0, answer.err
+    answer = call(capsys, monkeypatch, *audit_of(drawn, "--set", "train.lr=1e-12", "--threshold", "0.2"))
+    assert "crcl clean pairs-audit/run -o CLEANED.csv --threshold 0.2" in answer.out
+
+
+def test_endings_in_capitals_are_tables_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "PAIRS.CSV").write_text("image,caption\na.jpg,a dog\nb.jpg,a cat\n", "utf-8")
+    (tmp_path / "notes.txt").write_text("a", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert "no features of its images" in call(capsys, monkeypatch, "info", "PAIRS.CSV").err
+    assert "neither a run folder nor a table" in call(capsys, monkeypatch, "audit", "notes.txt").err

@@ -1,0 +1,191 @@
+"""How long work is shown: a bar on a terminal, plain lines elsewhere, TensorBoard events."""
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny import Stop, StopAfter, small_config, write_folder
+
+from crcl.cli import terminal as progress
+from crcl.cli.terminal import TensorBoard, Terminal, Work
+from crcl.progress import Clock, StepLog
+from crcl.training import build as recipe
+from crcl.training.loop import Schedule
+
+SCHEDULE = Schedule((1, 3))
+RECORD: dict[str, Any] = {"loss": 1.5, "dev": {"rsum": 123.45}, "mean_belief": 0.75, "best": True}
+
+
+def clock(epoch: int, *, step: int = 0) -> Clock:
+    return Clock(1, epoch, step, 1 + epoch, learning_rate=5e-4)
+
+
+def shown(*, terminal: bool) -> tuple[Terminal, io.StringIO]:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=150, highlight=False, color_system=None)
+    return Terminal(SCHEDULE, console), text
+
+
+def test_without_a_terminal_each_epoch_is_one_plain_line() -> None:
+    listener, text = shown(terminal=False)
+    listener.began(clock(0), 4)
+    for _ in range(4):
+        listener.stepped(clock(0), StepLog(8, 2.0))
+    listener.measured(RECORD)
+    listener.measured({**RECORD, "best": False})
+    listener.ended()
+    best, other = text.getvalue().splitlines()
+    assert best == "piece 2/2 epoch 1/3  loss 1.500  dev rSum 123.5  mean belief 0.750  0:00  *best"
+    assert "best" not in other
+    assert "\x1b" not in text.getvalue()
+
+
+def test_without_a_terminal_a_long_epoch_tells_loss_rate_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    listener, text = shown(terminal=False)
+    listener.began(clock(0), 4)  # 4 of 16 steps were done in the piece before
+    for step in range(3):
+        now[0] += 20
+        listener.stepped(clock(0), StepLog(8, 2.0 + step))
+    listener.ended()
+    (line,) = text.getvalue().splitlines()  # one for each 30 seconds
+    assert line == "piece 2/2 epoch 1/3  step 6/16  train: loss 2.020  lr 5.0e-04  0 pairs/s  left 3:20"
+
+
+def test_the_time_left_goes_by_all_epochs_since_an_epoch_may_begin_without_a_training_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    listener, text = shown(terminal=False)
+    division = StepLog(8, float("nan"), phase="division")
+    listener.began(clock(0), 4)
+    now[0] += 40
+    listener.stepped(clock(0), division)
+    for _ in range(4):
+        now[0] += 10
+        listener.stepped(clock(0), StepLog(8, 2.0))
+    listener.began(clock(1), 4)
+    now[0] += 40
+    listener.stepped(clock(1), division)
+    first, trained, second = text.getvalue().splitlines()
+    assert first == "piece 2/2 epoch 1/3  step 4/16  division: 0 pairs/s"  # nothing to tell the time by
+    assert trained.endswith("train: loss 2.000  lr 5.0e-04  0 pairs/s  left 3:30")  # 9 steps, 3 took 70 seconds
+    assert second == "piece 2/2 epoch 2/3  step 8/16  division: 0 pairs/s  left 4:00"  # 8 steps, 4 took 120 seconds
+
+
+def test_steps_of_another_phase_do_not_count_as_training() -> None:
+    listener, _ = shown(terminal=False)
+    listener.began(clock(0), 4)
+    listener.stepped(clock(0), StepLog(8, 2.0))
+    listener.stepped(clock(0), StepLog(8, float("nan"), phase="probabilities"))
+    assert listener.done == 5
+    assert listener.loss == 2.0
+
+
+def test_the_steps_of_two_networks_count_twice() -> None:
+    listener = Terminal(SCHEDULE, Console(file=io.StringIO()), networks=2)
+    listener.began(clock(0, step=3), 4)
+    assert (listener.done, listener.total) == (8 + 3, 32)
+
+
+def test_a_resumed_epoch_begins_in_the_middle() -> None:
+    listener, _ = shown(terminal=False)
+    listener.began(clock(1, step=3), 4)
+    assert (listener.done, listener.total) == (11, 16)
+    listener.began(clock(1, step=7), 4)  # in the pass that follows the training steps
+    assert listener.done == 12
+
+
+def test_on_a_terminal_a_bar_shows_loss_rate_speed_and_time_left() -> None:
+    listener, text = shown(terminal=True)
+    listener.began(clock(0), 4)
+    listener.stepped(clock(0), StepLog(8, 2.0))
+    listener.measured(RECORD)
+    listener.ended()
+    written = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.getvalue())
+    assert "dev rSum 123.5" in written
+    assert re.search(r"piece 2/2 epoch 1/3 .*5/16 train: loss 2\.000  lr 5\.0e-04  [\d,]+ pairs/s .* left", written)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (125, "2:05"), (3599.7, "1:00:00"), (7325, "2:02:05")]
+)
+def test_times_are_written_as_people_do(seconds: float, text: str) -> None:
+    assert progress.duration(seconds) == text
+
+
+def working(*, terminal: bool) -> tuple[Work, io.StringIO]:
+    text = io.StringIO()
+    return Work("scoring", Console(file=text, force_terminal=terminal, width=100, color_system=None)), text
+
+
+def test_counted_work_is_a_plain_line_now_and_then_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    work, text = working(terminal=False)
+    with work:
+        for done in range(1, 301):
+            now[0] += 1
+            work(done, 300)
+    lines = text.getvalue().splitlines()
+    assert lines[:2] == ["scoring  10%  0:30  left 4:30", "scoring  20%  1:00  left 4:00"]
+    assert len(lines) == 10
+
+
+def test_counted_work_of_a_day_is_a_hundred_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    work, text = working(terminal=False)
+    with work:
+        for done in range(1, 8641):
+            now[0] += 10
+            work(done, 8640)
+    assert 90 <= len(text.getvalue().splitlines()) <= 100
+
+
+def test_quick_counted_work_is_not_mentioned_without_a_terminal() -> None:
+    work, text = working(terminal=False)
+    with work:
+        for done in range(1, 301):
+            work(done, 300)
+    assert text.getvalue() == ""
+
+
+def test_counted_work_on_a_terminal_is_a_bar_with_percentage_and_time_left() -> None:
+    work, text = working(terminal=True)
+    with work:
+        work(25, 100)
+    written = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.getvalue())
+    assert re.search(r"scoring .* 25% \d:\d\d:\d\d left ", written)
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+def test_tensorboard_gets_the_scalars_of_every_epoch_once_though_the_training_was_resumed(tmp_path: Path) -> None:
+    config = small_config(write_folder(tmp_path / "data"))
+    folder = tmp_path / "run" / "tensorboard"
+    with pytest.raises(Stop):
+        recipe.train(config, tmp_path / "run", listeners=[TensorBoard(folder), StopAfter(5)])
+    run = recipe.train(config, tmp_path / "run", resume=True, listeners=[TensorBoard(folder)])
+    found = scalars(folder)
+    records = run.metrics()
+    assert [step for step, _ in found["loss"]] == [0, 1, 2]
+    assert [value for _, value in found["loss"]] == pytest.approx([record["loss"] for record in records])
+    assert [value for _, value in found["dev rSum"]] == pytest.approx([record["dev"]["rsum"] for record in records])
+    assert [value for _, value in found["mean belief"]] == pytest.approx([record["mean_belief"] for record in records])
+
+
+def test_tensorboard_writes_nothing_before_the_training_begins(tmp_path: Path) -> None:
+    listener = TensorBoard(tmp_path / "events")
+    listener.ended()
+    assert not (tmp_path / "events").exists()

@@ -1,0 +1,164 @@
+"""Images as strangers send them: decoded to upright RGB, or refused with a reason."""
+
+import csv
+import io
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from image_files import bomb, halves, saved
+from PIL import Image
+
+from crcl.data.images import UnusableError, Wanted, decode, read_file, skipped_text, wanted_images
+from crcl.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"), [("RGB", "PNG"), ("P", "PNG"), ("P", "GIF"), ("CMYK", "JPEG"), ("RGBA", "WEBP")]
+)
+def test_every_colour_mode_comes_out_as_the_colours_that_it_shows(mode, kind):
+    image = decode(saved(halves(mode), kind))
+    assert (image.mode, image.size) == ("RGB", (40, 20))
+    np.testing.assert_allclose(image.getpixel((5, 10)), (255, 0, 0), atol=40)
+    np.testing.assert_allclose(image.getpixel((35, 10)), (0, 0, 255), atol=40)
+
+
+def test_of_a_gif_the_first_frame_is_taken():
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "lime", "blue")]
+    assert decode(saved(frames[0], "GIF", save_all=True, append_images=frames[1:])).getpixel((4, 4)) == (255, 0, 0)
+
+
+def test_an_image_is_turned_as_its_exif_says():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise
+    image = decode(saved(halves(), "JPEG", exif=exif, quality=95))
+    assert image.size == (20, 40)
+    np.testing.assert_allclose(image.getpixel((10, 5)), (255, 0, 0), atol=40)  # what was left is above
+
+
+def test_nonsense_in_the_exif_does_not_lose_the_image():
+    assert decode(saved(halves(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")).size == (40, 20)
+
+
+def test_what_is_transparent_is_white_whatever_colour_is_hidden_there():
+    assert decode(saved(Image.new("RGBA", (4, 4), (10, 20, 30, 0)), "PNG")).getpixel((1, 1)) == (255, 255, 255)
+
+
+def test_sixteen_bits_keep_their_shades():
+    shades = np.array([[0, 16384, 32768, 65535]], dtype=np.uint16)
+    assert [pixel[0] for pixel in np.asarray(decode(saved(Image.fromarray(shades), "PNG")))[0]] == [0, 64, 128, 255]
+
+
+def test_an_image_of_too_many_pixels_is_refused_from_its_header():
+    for side in (20_000, 11_000):  # above Pillow's own limit, and between that and ours
+        with pytest.raises(UnusableError, match="pixels"):
+            decode(bomb(side, side))
+    with pytest.raises(UnusableError, match="40 x 20 pixels, more than 799"):
+        decode(saved(halves(), "PNG"), most_pixels=799)
+    assert decode(saved(halves(), "PNG"), most_pixels=800).size == (40, 20)
+
+
+def test_every_cut_of_a_file_is_refused_and_none_ends_the_program():
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 30, 3), dtype=np.uint8))
+    for kind in ("JPEG", "PNG", "WEBP", "TIFF", "BMP"):
+        whole = saved(noise, kind)
+        for length in (0, 1, 10, len(whole) // 3, len(whole) // 2):
+            with pytest.raises(UnusableError):
+                decode(whole[:length])
+
+
+def test_changed_bytes_give_an_image_or_a_reason():
+    rng = np.random.default_rng(0)
+    for kind in ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP"):
+        whole = np.frombuffer(saved(halves("P" if kind == "GIF" else "RGB"), kind), dtype=np.uint8)
+        for _ in range(40):
+            changed = whole.copy()
+            changed[rng.integers(0, len(whole), 4)] = rng.integers(0, 256, 4)
+            with suppress(UnusableError):
+                assert decode(changed.tobytes(), most_pixels=10_000).mode == "RGB"
+
+
+@pytest.mark.parametrize("content", [b"hello", b"<svg/>", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"])
+def test_formats_that_are_not_known_are_refused(content):
+    with pytest.raises(UnusableError, match="known format"):
+        decode(content)
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "a/../../secret.png", "link.png", "linked/secret.png", "/etc/hosts"])
+def test_a_name_does_not_lead_out_of_the_folder(tmp_path: Path, name):
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    root = tmp_path / "images"
+    (root / "a").mkdir(parents=True)
+    (root / "link.png").symlink_to(tmp_path / "secret.png")
+    (root / "linked").symlink_to(tmp_path)
+    with pytest.raises(UnusableError, match="leads out of"):
+        read_file(Wanted(name, root))
+
+
+def test_a_name_may_turn_back_within_the_folder_and_be_absolute(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b.png").write_bytes(b"here")
+    for name in ("a/../b.png", str(tmp_path / "b.png"), "./b.png"):
+        assert read_file(Wanted(name, tmp_path)) == b"here"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "empty name"),
+        ("none.png", "not found"),
+        ("a\nb.png", "line breaks"),
+        (" a.png", "spaces"),
+        ("a\0.png", "line breaks"),
+        ("a\udcff.png", "UTF-8"),
+        ("x" * 5000, "cannot be read"),
+        ("empty.png", "empty file"),
+        ("folder.png", "directory"),
+        ("pipe.png", "not a file"),
+        ("circle.png", "not found|cannot be read"),
+        ("large.png", "11 bytes, more than 10"),
+    ],
+)
+def test_what_cannot_be_read_has_a_reason(tmp_path: Path, name, reason):
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "large.png").write_bytes(b"x" * 11)
+    (tmp_path / "circle.png").symlink_to(tmp_path / "circle.png")
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(UnusableError, match=reason):
+        read_file(Wanted(name, tmp_path), most=10)
+
+
+def test_a_folder_gives_its_images_by_name_with_those_below(tmp_path: Path):
+    for name in ("b.JPG", "a.png", "below/c.gif", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [image.name for image in wanted_images([tmp_path])] == ["a.png", "b.JPG", "below/c.gif"]
+    with pytest.raises(InputError, match="one folder, or one table"):
+        wanted_images([tmp_path, tmp_path / "a.png"])
+
+
+def test_a_table_names_each_image_once(tmp_path: Path):
+    table = tmp_path / "pairs.csv"
+    table.write_text("image,caption\nb.png,one\na.png,two\nb.png,three\n,four\n")
+    assert wanted_images([table]) == [Wanted(name, tmp_path) for name in ("b.png", "a.png", "")]
+    assert wanted_images([table], folder=tmp_path)[0].folder == tmp_path
+    with pytest.raises(InputError, match="no such folder"):
+        wanted_images([table], folder=tmp_path / "none")
+
+
+def test_files_are_named_from_the_folder_on_as_a_table_would(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/a.png").write_bytes(b"here")
+    files, folder = [Path("photos/a.png"), tmp_path / "photos/a.png"], Path("photos")
+    assert wanted_images(files, folder=folder) == [Wanted("a.png", folder)]
+    assert read_file(Wanted("a.png", folder)) == b"here"
+    assert wanted_images(files[:1]) == [Wanted("photos/a.png", None)]
+
+
+def test_skipped_names_stay_in_their_cells():
+    rows = [('a",\nb.png', "not found"), ("=1+1", "x")]
+    assert list(csv.reader(io.StringIO(skipped_text(rows), newline=""))) == [["image", "reason"], *map(list, rows)]

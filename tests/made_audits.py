@@ -1,0 +1,84 @@
+"""Audits made up for tests of the report: ordinary ones, and one full of hostile text."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from crcl.auditing.estimate import Estimate
+from crcl.auditing.result import Audit, audit
+from crcl.auditing.suggestions import Suggestions
+from crcl.data.pairs import Pairs
+
+NAMES = [
+    "../../etc/passwd",
+    '"><script>window.hacked=1</script>.jpg',
+    "a\nb.jpg",
+    "' onerror='window.hacked=1'.png",
+    "{{7*7}}.jpg",
+    "\u202egpj.exe",
+    "plain.jpg",
+    "javascript:alert(1)",
+    "C:\\x.jpg",
+    "</script>.jpg",
+    "%2e%2e/x.jpg",
+    "x" * 3000,
+]
+
+
+HOSTILE = [
+    "<script>window.hacked=1</script>",
+    '<img src=x onerror="window.hacked=1">',
+    "</script><script>window.hacked=1</script>",
+    "<!--<script>",
+    "{{7*7}} {% raw %} ${window.hacked=1}",
+    "]]> & &lt;script&gt; &amp;",
+    "'\" onmouseover=window.hacked=1 x='",
+    "line\nbreak\r\nand \x00\x1b[31m control \u2028\u2029",
+    "\u202eright to left",
+    "\ud800 alone",
+    "javascript:window.hacked=1",
+    "a" * 5000,
+]
+
+
+def made_audit(
+    beliefs: np.ndarray, *, images: int | None = None, truth: np.ndarray | None = None, **changed: Any
+) -> Audit:
+    """An audit of pairs 'caption 0', 'caption 1', ... of images '0.jpg', ..., the n-th with similarity -n / N."""
+    count = len(beliefs)
+    images = images or count
+    pairs = Pairs(
+        captions=[f"caption {row}" for row in range(count)],
+        image_index=np.arange(count) % images,
+        features=np.zeros((images, 1, 1), dtype=np.float32),
+        image_ids=[f"{image}.jpg" for image in range(images)],
+        truth=truth,
+    )
+    similarity = (-np.arange(count) / count).astype(np.float32)
+    return audit(replace(pairs, **changed), beliefs.astype(np.float32), similarity)
+
+
+def hostile_audit() -> Audit:
+    return made_audit(np.linspace(0, 0.09, len(HOSTILE)), captions=HOSTILE, image_ids=NAMES)
+
+
+def suggestions_of(found: Audit, most: int = 3) -> Suggestions:
+    """The next captions and images for each suspect; the last one is missing."""
+    rows = found.suspects
+    captions = (rows[:, None] + np.arange(1, most + 1)) % len(found.pairs)
+    images = captions % found.pairs.images
+    captions[:, -1] = images[:, -1] = -1
+    fit = np.tile(np.linspace(0.9, 0.5, most), (len(rows), 1))
+    return Suggestions(rows, captions, fit, images, fit - 0.1)
+
+
+def made_estimate(rate: float = 0.172, decoys: int = 50) -> Estimate:
+    thresholds = np.linspace(0, 1, 101)
+    precision = np.linspace(1, rate, 101)
+    precision[0] = np.nan
+    recall = np.linspace(0, 1, 101) ** 0.1
+    rng = np.random.default_rng(0)
+    beliefs, decoyed = rng.beta(6, 2, 300), rng.beta(1, 20, decoys)
+    flagged = np.zeros(101, dtype=np.int64)
+    return Estimate(rate, 0.159, 0.186, beliefs, decoyed, thresholds, flagged, precision, recall)

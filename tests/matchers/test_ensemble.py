@@ -1,0 +1,73 @@
+"""An ensemble: the mean of its members' similarities, each encoded and scored once."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import small_config, write_folder
+from torch import Tensor, nn
+
+from crcl.matchers import SAF, SGR, Bow, Encoded, Ensemble
+from crcl.retrieval.opening import open_scorer
+from crcl.training import build as recipe
+from crcl.training import inputs
+
+SIZES = {"features": 6, "vocabulary": 12, "embedding": 8, "word": 5}
+
+
+def local(kind: type[SAF] | type[SGR]) -> nn.Module:
+    return kind(**SIZES, regions=4, similarity=6).eval()
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    lengths = torch.tensor([5, 3])
+    return torch.randn(3, 4, 6), torch.ones(3, 4, dtype=torch.bool), torch.randint(1, 12, (2, 5)), lengths
+
+
+def test_the_ensembles_similarity_is_the_mean_of_its_members(batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    members = [local(SAF), local(SGR)]
+    both = Ensemble(members)
+    sims = both.similarity(both.encode_images(*batch[:2]), both.encode_texts(*batch[2:]))
+    apart = [m.similarity(m.encode_images(*batch[:2]), m.encode_texts(*batch[2:])) for m in members]
+    torch.testing.assert_close(sims, (apart[0] + apart[1]) / 2)
+
+
+def test_joined_encodings_are_those_of_the_whole(batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    both = Ensemble([local(SAF), local(SGR)])
+    images = both.encode_images(*batch[:2])
+    joined = Encoded.join(
+        [both.encode_images(batch[0][:1], batch[1][:1]), both.encode_images(batch[0][1:], batch[1][1:])]
+    )
+    assert len(joined) == len(images) == 3
+    for one, other in zip(joined.members, images.members, strict=True):
+        torch.testing.assert_close(one.features, other.features)
+        torch.testing.assert_close(one.whole, other.whole)
+
+
+def test_members_share_no_memory_though_they_were_given_the_same_word_weights() -> None:
+    weights = torch.ones(12)
+    one, other = (Bow(**SIZES, word_weights=weights) for _ in range(2))
+    assert one.word_weights.data_ptr() != other.word_weights.data_ptr()
+
+
+def test_an_ensemble_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Ensemble([])
+
+
+def test_a_run_of_two_networks_opens_as_their_ensemble(tmp_path: Path) -> None:
+    run = recipe.train(small_config(write_folder(tmp_path / "data")), tmp_path / "run")
+    weights = run.load_matcher()
+    run.save_matcher({f"members.{n}.{name}": value.clone() for n in (0, 1) for name, value in weights.items()})
+    about = json.loads((run.path / "config.json").read_text("utf-8"))
+    about["sizes"]["networks"] = 2
+    (run.path / "config.json").write_text(json.dumps(about), "utf-8")
+    opened, config, scorer = open_scorer(run.path)
+    assert opened.networks == 2
+    assert isinstance(scorer.matcher, Ensemble)
+    assert all(isinstance(member, Bow) for member in scorer.matcher.members)
+    assert np.isfinite(scorer.similarities(inputs.read_split(config, "test"))).all()

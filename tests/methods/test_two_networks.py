@@ -1,0 +1,168 @@
+"""Two networks that divide the pairs for each other: losses in eval mode, and nothing disturbed by measuring them.
+
+At the end what holds for NCR and BiCro alike.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from peers import Small, assert_goes_on_from_any_step, clock, mean_triplet
+
+from crcl.data.batches import Batches
+from crcl.data.pairs import Pairs
+from crcl.matchers import Ensemble
+from crcl.methods.bicro import BiCro
+from crcl.methods.epochs import Done, division_seed
+from crcl.methods.ncr import NCR
+from crcl.methods.two_networks import Twins
+from crcl.progress import Clock
+
+Tiny = Callable[..., Pairs]
+CLOCK = clock(1)
+EPOCHS, WARMUP = 6, 2
+
+
+def parts(pairs: Pairs, *, batch_size: int = 5) -> tuple[Twins, Batches]:
+    torch.manual_seed(0)
+    small = Small(pairs, batch_size=batch_size)
+    twins = Twins(small.make_learner, small.pairs, margin=0.2)
+    twins.renew()
+    return twins, small.batches
+
+
+def test_steps_done_are_taken_off_one_pass_after_the_other() -> None:
+    done = Done(7)
+    assert [done.of(3), done.of(3), done.of(3), done.of(3)] == [3, 3, 1, 0]
+
+
+def test_the_two_begin_with_different_weights_and_score_as_an_ensemble(tiny: Tiny) -> None:
+    twins, _ = parts(tiny())
+    one, other = (learner.module.state_dict() for learner in twins.learners)
+    assert not torch.equal(one["embed.weight"], other["embed.weight"])
+    assert isinstance(twins.matcher, Ensemble)
+    assert list(twins.matcher.members) == [learner.module for learner in twins.learners]
+
+
+def test_losses_are_those_of_random_batches_in_eval_mode_without_augmentation(tiny: Tiny) -> None:
+    twins, batches = parts(tiny(images=10))
+    twins.train()
+    logs = list(twins.measure(batches, CLOCK, Done(0)))
+    assert [log.phase for log in logs] == ["division"] * 8
+    assert twins.losses.dtype == np.float32
+    orders = []
+    for which, learner in enumerate(twins.learners):
+        learner.module.eval()
+        seen = list(batches.epoch(1, stream=2 + which, augment=False))
+        orders.append(torch.cat([batch.pairs for batch in seen]).tolist())
+        for batch in seen:
+            with torch.no_grad():
+                sims = learner.similarities(batch)
+            np.testing.assert_allclose(twins.losses[which, batch.pairs], mean_triplet(sims), rtol=1e-4)
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(20))
+    assert orders[0] != orders[1]
+    assert not np.allclose(twins.losses[0], twins.losses[1])
+
+
+def test_measuring_leaves_train_mode_and_running_statistics_as_they_were(tiny: Tiny) -> None:
+    twins, batches = parts(tiny())
+    twins.train()
+    frozen = twins.learners[0].module.get_submodule("image_mlp.1").eval()  # a part that was in eval mode stays there
+    before = [
+        {name: value.clone() for name, value in learner.module.state_dict().items()} for learner in twins.learners
+    ]
+    for _ in twins.measure(batches, CLOCK, Done(0)):
+        for learner in twins.learners:
+            assert all(part.training != (part is frozen) for part in learner.module.modules())
+    for learner, values in zip(twins.learners, before, strict=True):
+        assert all(torch.equal(value, values[name]) for name, value in learner.module.state_dict().items())
+
+
+def test_predicting_leaves_train_mode_too_and_its_labels_can_enter_a_loss(tiny: Tiny) -> None:
+    twins, batches = parts(tiny())
+    twins.train()
+    batch = next(batches.epoch(0))
+    labels = twins.predict(0, batch)
+    assert labels.shape == (5,)
+    assert all(part.training for part in twins.learners[0].module.modules())
+    (twins.learners[0].similarities(batch).diagonal() * labels).sum().backward()
+
+
+def test_measuring_goes_on_where_it_was_interrupted(tiny: Tiny) -> None:
+    twins, batches = parts(tiny(images=10))
+    list(twins.measure(batches, CLOCK, Done(0)))
+    expected = twins.losses.copy()
+    for steps in range(9):
+        twins.losses[:] = 0
+        for _, _ in zip(range(steps), twins.measure(batches, CLOCK, Done(0)), strict=False):
+            pass
+        list(twins.measure(batches, CLOCK, Done(steps)))
+        np.testing.assert_array_equal(twins.losses, expected)
+
+
+def test_a_pair_left_over_keeps_its_loss(tiny: Tiny) -> None:
+    twins, batches = parts(tiny(images=3), batch_size=5)
+    twins.losses[:] = 9
+    list(twins.measure(batches, CLOCK, Done(0)))
+    assert ((twins.losses == 9).sum(1) == 1).all()
+    twins.renew()
+    assert not twins.losses.any()
+
+
+def test_divisions_have_seeds_of_their_own(tiny: Tiny) -> None:
+    _, batches = parts(tiny())
+    seeds = {division_seed(batches, moment, which) for moment in (CLOCK, clock(2)) for which in (0, 1)}
+    assert len(seeds) == 4
+    assert division_seed(batches, CLOCK, 0) == division_seed(batches, Clock(0, 1, 9, 1, learning_rate=1.0), 0)
+
+
+def test_a_state_of_other_pairs_is_refused(tiny: Tiny) -> None:
+    twins, _ = parts(tiny(images=6))
+    other, _ = parts(tiny(images=7))
+    with pytest.raises(ValueError, match="the saved state is of 12 pairs, the data of 14"):
+        other.load_state_dict(twins.state_dict())
+
+
+@pytest.fixture
+def small(tiny: Tiny) -> Small:
+    torch.manual_seed(0)
+    return Small(tiny(images=12))
+
+
+each_kind = pytest.mark.parametrize("kind", [NCR, BiCro])
+Kind = type[NCR] | type[BiCro]
+
+
+def make(kind: Kind, small: Small) -> NCR | BiCro:
+    return kind(small.make_learner, small.pairs, epochs=EPOCHS, warmup=WARMUP)
+
+
+@each_kind
+def test_networks_are_in_train_mode_after_every_step(kind: Kind, small: Small) -> None:
+    method = make(kind, small)
+    method.begin_piece(0)
+    for epoch in range(EPOCHS):
+        for _ in method.train_epoch(small.batches, clock(epoch)):
+            assert all(part.training for learner in method.twins.learners for part in learner.module.modules())
+
+
+@each_kind
+def test_saved_after_any_step_it_goes_on_to_the_same_end(kind: Kind, small: Small) -> None:
+    counts = assert_goes_on_from_any_step(lambda: make(kind, small), small.batches, epochs=(0, WARMUP, EPOCHS - 1))
+    assert counts[0] == 2 * len(small.batches)
+    assert min(counts[1:]) > 2 * len(small.batches)  # two passes that measure, then training
+
+
+@each_kind
+def test_beliefs_are_numbers_from_0_to_1_and_evaluation_uses_both_networks(kind: Kind, small: Small) -> None:
+    method = make(kind, small)
+    method.begin_piece(0)
+    for epoch in range(EPOCHS):
+        list(method.train_epoch(small.batches, clock(epoch)))
+        assert method.correspondence.shape == (small.pairs,)
+        assert method.correspondence.dtype == np.float32
+        assert ((method.correspondence >= 0) & (method.correspondence <= 1)).all()
+    assert isinstance(method.matcher, Ensemble)
+    method.begin_piece(1)
+    np.testing.assert_array_equal(method.correspondence, np.ones(small.pairs))

@@ -1,0 +1,311 @@
+"""Training further from a run: its weights, words, scale and beliefs are where each piece begins."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import Answer, Stop, StopAfter, assert_same_runs, call, small_config, write_folder
+
+from crcl.config import Config, load
+from crcl.errors import InputError
+from crcl.ledger import Ledger
+from crcl.methods.plain import Objective
+from crcl.progress import Clock, StepLog
+from crcl.runs.describe import conditions, describe, stored_config
+from crcl.runs.folder import Run
+from crcl.training import assembly
+from crcl.training import build as recipe
+
+Crcl = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("start") / "data")
+
+
+@pytest.fixture(scope="module")
+def first(data: Path) -> Run:
+    """The run that others start from: standardised, with mismatches and beliefs."""
+    return recipe.train(small_config(data, "data.standardize=true"), data.parent / "first")
+
+
+@pytest.fixture
+def crcl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Crcl:
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *words: call(capsys, monkeypatch, *map(str, words))
+
+
+def further(data: Path, first: Run, *settings: str, **base: Any) -> Config:
+    return small_config(data, "data.standardize=true", *settings, **{"train.start": str(first.path), **base})
+
+
+class Beginnings:
+    """A listener that keeps the weights at the beginning of each epoch."""
+
+    def __init__(self) -> None:
+        self.method: Any = None
+        self.seen: dict[tuple[int, int], dict[str, torch.Tensor]] = {}
+        self.beliefs: dict[tuple[int, int], np.ndarray] = {}
+
+    def began(self, clock: Clock, steps: int) -> None:
+        state = self.method.learner.module.state_dict()
+        self.seen[clock.piece, clock.epoch] = {name: value.clone() for name, value in state.items()}
+        self.beliefs[clock.piece, clock.epoch] = self.method.correspondence.copy()
+
+    def stepped(self, clock: Clock, log: StepLog) -> None: ...
+    def measured(self, record: dict[str, Any]) -> None: ...
+    def ended(self) -> None: ...
+
+
+@pytest.fixture
+def beginnings(monkeypatch: pytest.MonkeyPatch) -> Beginnings:
+    listener = Beginnings()
+    real = dict(assembly.METHODS)
+
+    def remembering(name: str) -> Callable[..., Any]:
+        def build(*arguments: Any, **options: Any) -> Any:
+            listener.method = real[name](*arguments, **options)
+            return listener.method
+
+        return build
+
+    monkeypatch.setattr(recipe, "METHODS", {name: remembering(name) for name in real})
+    return listener
+
+
+def test_every_piece_begins_from_the_weights_of_the_run(
+    data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
+) -> None:
+    said: list[str] = []
+    new = recipe.train(further(data, first), tmp_path / "new", listeners=[beginnings], say=said.append)
+    for piece in (0, 1):
+        for name, value in first.load_matcher().items():
+            torch.testing.assert_close(beginnings.seen[piece, 0][name], value, atol=0, rtol=0)
+    weights = first.load_matcher()
+    assert any((value != weights[name]).any() for name, value in beginnings.seen[1, 1].items())
+    np.testing.assert_array_equal(beginnings.beliefs[0, 0], first.load_ledger())
+    assert said == []
+    assert new.vocabulary().words == first.vocabulary().words
+    one, other = new.standardize(), first.standardize()
+    assert one is not None
+    assert other is not None
+    np.testing.assert_array_equal(one.mean, other.mean)
+    assert dict(describe(new.path))["started from"] == str(first.path)
+    assert f"started from {first.path}" in conditions(new, stored_config(new))
+
+
+def test_words_and_scale_are_the_runs_also_on_other_data(first: Run, tmp_path: Path, beginnings: Beginnings) -> None:
+    other = write_folder(tmp_path / "other", train=30, seed=5)
+    said: list[str] = []
+    new = recipe.train(
+        further(other, first, "data.min_count=40"), tmp_path / "new", listeners=[beginnings], say=said.append
+    )
+    assert new.vocabulary().words == first.vocabulary().words
+    assert (new.path / "standardize.npz").read_bytes() == (first.path / "standardize.npz").read_bytes()
+    assert said == [f"the beliefs of {first.path} are about other pairs: all pairs are believed in at first"]
+    assert (beginnings.beliefs[0, 0] == 1).all()
+
+
+def test_beliefs_are_taken_where_the_same_pairs_have_other_features(
+    data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    for split in ("train", "dev"):
+        np.save(other / f"{split}_ims.npy", np.load(other / f"{split}_ims.npy")[:, :3])
+    recipe.train(further(other, first), tmp_path / "new", listeners=[beginnings])
+    np.testing.assert_array_equal(beginnings.beliefs[0, 0], first.load_ledger())
+
+
+@pytest.mark.parametrize("settings", [["noise.rate=0.0"], ["noise.seed=9"]])
+def test_beliefs_about_other_mismatches_are_not_taken(
+    data: Path, first: Run, tmp_path: Path, beginnings: Beginnings, settings: list[str]
+) -> None:
+    said: list[str] = []
+    recipe.train(further(data, first, *settings), tmp_path / "new", listeners=[beginnings], say=said.append)
+    assert said == [
+        f"the beliefs of {first.path} are about other pairs, with other mismatches: all pairs are believed in at first"
+    ]
+    assert (beginnings.beliefs[0, 0] == 1).all()
+
+
+def test_a_plain_method_starts_from_the_weights_and_has_no_use_for_beliefs(
+    data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
+) -> None:
+    said: list[str] = []
+    new = recipe.train(
+        further(data, first, method="infonce"), tmp_path / "new", listeners=[beginnings], say=said.append
+    )
+    assert isinstance(beginnings.method, Objective)
+    torch.testing.assert_close(beginnings.seen[0, 0], first.load_matcher(), atol=0, rtol=0)
+    assert said == []
+    assert not (new.path / "start.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("ledger.correction=paper", []),
+        ("ledger.correction=paper", ["train.save_minutes=0"]),
+        ("ledger.correction=official", []),
+        ("method=infonce", ["train.save_minutes=0"]),
+    ],
+)
+def test_lost_at_any_step_and_without_the_first_run_it_ends_bit_identical(
+    data: Path, first: Run, tmp_path: Path, kind: str, settings: list[str]
+) -> None:
+    origin = tmp_path / "origin"
+    config = further(data, first, "train.pieces=[2,2]", *settings, kind, **{"train.start": str(origin)})
+    shutil.copytree(first.path, origin)
+    expected = recipe.train(config, tmp_path / "reference").path
+    for lost in range(1, 20, 2):  # over the ends of epochs and pieces
+        run = tmp_path / f"run{lost}"
+        shutil.copytree(first.path, origin, dirs_exist_ok=True)
+        try:
+            recipe.train(config, run, listeners=[StopAfter(lost)])
+            break
+        except Stop:
+            shutil.rmtree(origin)
+            recipe.train(config, run, resume=True)
+        assert_same_runs(run, expected)
+        for name in ("start.safetensors", "standardize.npz"):
+            assert (run / name).read_bytes() == (expected / name).read_bytes()
+    assert lost > 4
+
+
+def test_a_run_killed_between_two_pieces_begins_the_next_from_the_start(
+    data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
+) -> None:
+    class StopAfterPiece(StopAfter):
+        def measured(self, record: dict[str, Any]) -> None:
+            if record["piece"] == 0:
+                raise Stop
+
+    with pytest.raises(Stop):
+        recipe.train(further(data, first), tmp_path / "new", listeners=[StopAfterPiece(-1)])
+    recipe.train(further(data, first), tmp_path / "new", resume=True, listeners=[beginnings])
+    assert (0, 0) not in beginnings.seen
+    torch.testing.assert_close(beginnings.seen[1, 0], first.load_matcher(), atol=0, rtol=0)
+
+
+def test_a_start_that_does_not_fit_is_refused_with_all_that_differs(data: Path, first: Run, tmp_path: Path) -> None:
+    settings = ["matcher.embedding=16", "matcher.word=7", "data.standardize=false", "data.vocab=words.json"]
+    with pytest.raises(InputError) as refused:
+        recipe.train(further(data, first, *settings), tmp_path / "new")
+    assert str(refused.value).splitlines() == [
+        f"{first.path}: a training that starts from it keeps what it is, but",
+        "data.standardize: the run has True, now asked for False",
+        "matcher.embedding: the run has 8, now asked for 16",
+        "matcher.word: the run has 6, now asked for 7",
+        "data.vocab: the words are the run's, now asked for 'words.json'; leave it out",
+    ]
+    assert not (tmp_path / "new").exists()
+
+
+def test_another_number_of_networks_is_refused(
+    data: Path, first: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(assembly.NETWORKS, "infonce", 2)
+    with pytest.raises(InputError, match="the run has 1 networks, infonce trains 2; methods that train 1: crcl, "):
+        recipe.train(further(data, first, method="infonce"), tmp_path / "new")
+
+
+def test_each_network_of_two_begins_from_its_own_weights() -> None:
+    def beginnings(networks: int, weights: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
+        learnt = recipe.Learnt(weights)
+        for make in recipe._beginnings(lambda: torch.nn.Linear(1, 1, bias=False), learnt, networks):
+            yield make().state_dict()
+
+    one, other = torch.tensor([[1.0]]), torch.tensor([[2.0]])
+    assert list(beginnings(2, {"members.0.weight": one, "members.1.weight": other})) == [
+        {"weight": one},
+        {"weight": other},
+    ]
+    assert list(beginnings(1, {"weight": other})) == [{"weight": other}]
+
+
+def test_features_of_another_size_are_refused(first: Run, tmp_path: Path) -> None:
+    other = write_folder(tmp_path / "other")
+    for split in ("train", "dev"):
+        features = np.load(other / f"{split}_ims.npy")
+        np.save(other / f"{split}_ims.npy", features[..., :5])
+    with pytest.raises(InputError, match=r"5 numbers per region, but .* was trained on 6"):
+        recipe.train(further(other, first), tmp_path / "new")
+
+
+def test_the_matcher_is_the_runs_unless_another_is_asked_for(first: Run) -> None:
+    start = {"train.start": str(first.path)}
+    config = recipe.asked_config(base=start, settings=["train.lr=0.5"])
+    stored = stored_config(first)
+    assert config.matcher == stored.matcher
+    assert config.data.standardize
+    assert (config.train.lr, config.train.pieces) == (0.5, Config().train.pieces)
+    assert recipe.asked_config(base=start, settings=["matcher.embedding=99"]).matcher.embedding == 99
+    assert recipe.asked_config(settings=["train.lr=0.5"]) == load(settings=["train.lr=0.5"])
+    with pytest.raises(InputError, match="no such run folder"):
+        recipe.asked_config(settings=["train.start=nowhere"])
+
+
+def test_a_damaged_start_is_refused(data: Path, first: Run, tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        recipe.train(further(data, first), tmp_path / "new", listeners=[StopAfter(1)])
+    (tmp_path / "new" / "start.npz").write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"start\.npz: damaged"):
+        recipe.train(further(data, first), tmp_path / "new", resume=True)
+    (tmp_path / "new" / "start.safetensors").unlink()
+    with pytest.raises(InputError, match=r"without start\.safetensors"):
+        recipe.train(further(data, first), tmp_path / "new", resume=True)
+
+
+def test_the_command_goes_on_with_resume_and_refuses_another_start(
+    crcl: Crcl, data: Path, first: Run, tmp_path: Path
+) -> None:
+    settings = ["train.pieces=[1,1]", "ledger.freeze_epochs=0", "train.batch_size=16", "noise.rate=0.4"]
+    words = ["train", data, "-o", tmp_path / "new", *(word for key in settings for word in ("--set", key))]
+    assert crcl(*words, "--start", first.path).code == 0
+    answer = crcl(*words, "--start", first.path, "--resume")
+    assert (answer.code, "finished already" in answer.out) == (0, True), answer.err
+    answer = crcl(*words, "--start", tmp_path, "--resume")
+    assert answer.code == 2
+    assert "train.start: the run has" in answer.err
+    assert "nowhere: no such run folder" in crcl(*words, "--start", "nowhere", "--overwrite").err
+    assert Run.open(tmp_path / "new").metrics()  # still there
+
+
+def test_a_ledger_with_beliefs_skips_the_rule_that_takes_probabilities_as_they_are() -> None:
+    start = np.array([0.5, 0.2], dtype=np.float64)
+    numbers, now = torch.tensor([0, 1]), torch.tensor([0.1, 0.9])
+    fresh, known = Ledger(2, freeze_epochs=1), Ledger(2, freeze_epochs=1, start=start)
+    for ledger in (fresh, known):
+        ledger.begin_epoch(0, 0)
+        labels = ledger.observe(numbers, now)
+        np.testing.assert_allclose(labels, [1, 1] if ledger is fresh else start)
+        ledger.begin_epoch(0, 1)
+    np.testing.assert_allclose(fresh.correspondence, now)
+    np.testing.assert_allclose(known.correspondence, 0.8 * start + 0.2 * now.numpy(), rtol=1e-6)
+    later = Ledger(2, freeze_epochs=1)  # the same as in a second piece
+    later.correspondence = start.astype(np.float32)
+    later.begin_epoch(1, 0)
+    later.observe(numbers, now)
+    later.begin_epoch(1, 1)
+    np.testing.assert_array_equal(later.correspondence, known.correspondence)
+
+
+def test_a_ledger_with_beliefs_does_not_store_probabilities_as_the_authors_code_does_first() -> None:
+    start = np.array([0.5, 0.05], dtype=np.float32)
+    ledger = Ledger(2, freeze_epochs=1, correction="official", start=start)
+    ledger.begin_epoch(0, 0)
+    ledger.observe(torch.tensor([0, 1]), torch.tensor([0.1, 0.9]))
+    np.testing.assert_array_equal(ledger.correspondence, np.array([0.5, 0], dtype=np.float32))
+    assert start[1] == np.float32(0.05)  # the caller's array is left alone
+
+
+@pytest.mark.parametrize("start", [np.ones(3), np.array([0.5, 1.5]), np.array([np.nan, 1])])
+def test_a_ledger_refuses_beliefs_that_are_none(start: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="as many beliefs from 0 to 1"):
+        Ledger(2, start=start)
