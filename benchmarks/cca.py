@@ -4,12 +4,12 @@ import numpy as np
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 
 WORDS, DIMENSIONS, RIDGE = 512, 128, 1e-2
 
 
-def cca_similarities(pairs: Pairs) -> np.ndarray:
+def cca_similarities(pairs: Split) -> np.ndarray:
     """Cosine of each pair in the space of the largest correlations, fitted on these very pairs. (pairs,)"""
     images = np.stack([pairs.gather(np.array([image]))[0].mean(0) for image in range(pairs.images)])[pairs.image_index]
     words = TfidfVectorizer(min_df=4, sublinear_tf=True).fit_transform(list(pairs.captions))

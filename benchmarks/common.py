@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from crcl.data.batches import Batches
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 
 K, R, F, D, WORD, V = 128, 36, 2048, 1024, 300, 8482
 PER_IMAGE = 5
 
 
-def synthetic(folder: Path, images: int, size: int = F) -> tuple[Pairs, Vocabulary]:
+def synthetic(folder: Path, images: int, size: int = F) -> tuple[Split, Vocabulary]:
     """Random features in a memory map, captions of 8 to 20 words whose frequencies fall off as in real text."""
     rng = np.random.default_rng(0)
     features = np.lib.format.open_memmap(folder / "ims.npy", mode="w+", dtype=np.float32, shape=(images, R, size))
@@ -32,11 +32,11 @@ def synthetic(folder: Path, images: int, size: int = F) -> tuple[Pairs, Vocabula
         for _ in range(images * PER_IMAGE)
     ]
     stored = np.load(folder / "ims.npy", mmap_mode="r")
-    pairs = Pairs(captions, np.arange(images).repeat(PER_IMAGE), stored, [str(n) for n in range(images)])
+    pairs = Split(captions, np.arange(images).repeat(PER_IMAGE), stored, [str(n) for n in range(images)])
     return pairs, Vocabulary(["<pad>", "<start>", "<end>", "<unk>", *words])
 
 
-def make_batches(pairs: Pairs, vocabulary: Vocabulary) -> Batches:
+def make_batches(pairs: Split, vocabulary: Vocabulary) -> Batches:
     tokens = vocabulary.encode(pairs.captions)
     return Batches(pairs, tokens, vocabulary=len(vocabulary), mask_token=vocabulary.mask, batch_size=K)
 

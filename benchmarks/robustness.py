@@ -29,7 +29,7 @@ from sklearn.metrics import roc_auc_score
 
 from crcl import config, metrics
 from crcl.cli.terminal import Terminal
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError, TrainingError
 from crcl.experiments.tables import NOTHING, spread
 from crcl.metrics import detection
@@ -185,7 +185,7 @@ def score(run: Run, chosen: config.Config, crowd: Path | None) -> dict[str, Any]
     return values
 
 
-def agreement(sims: np.ndarray, test: Pairs, crowd: Path) -> float:
+def agreement(sims: np.ndarray, test: Split, crowd: Path) -> float:
     """AUROC of the similarities against people's judgements; pairs of an image with its own captions are left out."""
     image_row = {name: row for row, name in enumerate(test.image_ids)}
     captions_of: dict[int, list[int]] = {}

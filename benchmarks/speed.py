@@ -33,7 +33,7 @@ from common import (
 from plain_vse import PlainVSE, plain_batch, plain_recall
 
 from crcl.data.batches import Batch, Batches
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.losses import active_complementary
 from crcl.matchers import VSE
@@ -117,7 +117,7 @@ class Plain:
         return batch
 
 
-def training(pairs: Pairs, vocabulary: Vocabulary, steps: int) -> list[str]:
+def training(pairs: Split, vocabulary: Vocabulary, steps: int) -> list[str]:
     batches = make_batches(pairs, vocabulary)
     rng = np.random.default_rng(1)
     contestants = {"ours": Ours(batches), "straightforward": Plain(batches)}
@@ -152,7 +152,7 @@ def training_operations(batch: Batch) -> float:
     return float(image + text)
 
 
-def evaluation(pairs: Pairs, vocabulary: Vocabulary, rounds: int) -> list[str]:
+def evaluation(pairs: Split, vocabulary: Vocabulary, rounds: int) -> list[str]:
     ours = VSE(features=F, vocabulary=V, embedding=D, word=WORD).eval()
     plain = PlainVSE(features=F, vocabulary=V, embedding=D, word=WORD).eval()
     plain.load_state_dict(ours.state_dict())
@@ -181,7 +181,7 @@ def evaluation(pairs: Pairs, vocabulary: Vocabulary, rounds: int) -> list[str]:
 
 
 @torch.inference_mode()
-def plain_similarities(model: PlainVSE, pairs: Pairs, vocabulary: Vocabulary) -> np.ndarray:
+def plain_similarities(model: PlainVSE, pairs: Split, vocabulary: Vocabulary) -> np.ndarray:
     tokens = vocabulary.encode(pairs.captions)
     images, texts = [], []
     for start in range(0, pairs.images, K):

@@ -9,7 +9,7 @@ import torch
 from common import PER_IMAGE, WORD, D, F, K, R, gemm_rate, in_its_own_process, peak_memory, synthetic, timed
 from plain_sgraf import plain_images, plain_similarities
 
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Tokens, Vocabulary
 from crcl.losses import active_complementary
 from crcl.matchers import SAF, SGR
@@ -63,7 +63,7 @@ def operations(kind: str, images: int, lengths: np.ndarray, *, embedding: int = 
     return total
 
 
-def batch(pairs: Pairs, tokens: Tokens, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def batch(pairs: Split, tokens: Tokens, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Regions, token ids and lengths, longest caption first."""
     numbers = numbers[np.argsort(-tokens.lengths[numbers], kind="stable")]
     ids, real = tokens.side_by_side(numbers)
@@ -83,7 +83,7 @@ def step(matcher: SAF | SGR, given: tuple[torch.Tensor, torch.Tensor, torch.Tens
     active_complementary(sims, torch.ones(len(sims))).mean().backward()
 
 
-def training(kind: str, pairs: Pairs, vocabulary: Vocabulary, steps: int) -> list[str]:
+def training(kind: str, pairs: Split, vocabulary: Vocabulary, steps: int) -> list[str]:
     matcher = make(kind, vocabulary).train()
     tokens, rng = vocabulary.encode(pairs.captions), np.random.default_rng(1)
     seconds: dict[bool, list[float]] = {False: [], True: []}
@@ -118,7 +118,7 @@ def encoding(images: int, lengths: np.ndarray, *, training: bool) -> float:
 
 
 @torch.inference_mode()
-def evaluation(kind: str, pairs: Pairs, vocabulary: Vocabulary, rounds: int) -> list[str]:
+def evaluation(kind: str, pairs: Split, vocabulary: Vocabulary, rounds: int) -> list[str]:
     matcher = make(kind, vocabulary).eval()
     pairs = first_captions(pairs, min(EVALUATED, len(pairs)))
     tokens = vocabulary.encode(pairs.captions)
@@ -146,7 +146,7 @@ def evaluation(kind: str, pairs: Pairs, vocabulary: Vocabulary, rounds: int) -> 
     ]
 
 
-def evaluated_plainly(matcher: SAF | SGR, pairs: Pairs, tokens: Tokens) -> np.ndarray:
+def evaluated_plainly(matcher: SAF | SGR, pairs: Split, tokens: Tokens) -> np.ndarray:
     """All images at once with blocks of captions, as is usual."""
     images = plain_images(matcher, torch.from_numpy(pairs.gather(np.arange(pairs.images))))
     sims = np.empty((pairs.images, len(pairs)), dtype=np.float32)
@@ -181,8 +181,8 @@ def peak(kind: str, what: str, images: int, folder: Path) -> float:
     return peak_memory()
 
 
-def first_captions(pairs: Pairs, count: int) -> Pairs:
-    return Pairs(pairs.captions[:count], pairs.image_index[:count], pairs.features, pairs.image_ids)
+def first_captions(pairs: Split, count: int) -> Split:
+    return Split(pairs.captions[:count], pairs.image_index[:count], pairs.features, pairs.image_ids)
 
 
 def profile(kind: str) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 
 torch.set_num_threads(1)  # the same sums in every process; threads that wait for each other starve on a busy machine
 
@@ -19,12 +19,12 @@ hypothesis.settings.load_profile("crcl")
 WORDS = ["a", "the", "red", "blue", "small", "large", "dog", "cat", "ball", "child", "sits", "runs", "near", "under"]
 
 
-def tiny_pairs(*, images: int = 6, captions: int = 2, regions: int = 4, size: int = 5, seed: int = 0) -> Pairs:
+def tiny_pairs(*, images: int = 6, captions: int = 2, regions: int = 4, size: int = 5, seed: int = 0) -> Split:
     """Random features and random captions of 1 to 6 words, `captions` per image, in the order of the images."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(images, regions, size)).astype(np.float32)
     features.flags.writeable = False
-    return Pairs(
+    return Split(
         captions=[" ".join(rng.choice(WORDS, rng.integers(1, 7))) for _ in range(images * captions)],
         image_index=np.repeat(np.arange(images), captions),
         features=features,
@@ -40,7 +40,7 @@ def recorded_numbers(name: str) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def tiny() -> Callable[..., Pairs]:
+def tiny() -> Callable[..., Split]:
     """The builder of small pairs."""
     return tiny_pairs
 

@@ -8,7 +8,7 @@ import numpy as np
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.result import Audit, audit
 from crcl.auditing.suggestions import Suggestions
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 
 NAMES = [
     "../../etc/passwd",
@@ -48,7 +48,7 @@ def made_audit(
     """An audit of pairs 'caption 0', 'caption 1', ... of images '0.jpg', ..., the n-th with similarity -n / N."""
     count = len(beliefs)
     images = images or count
-    pairs = Pairs(
+    pairs = Split(
         captions=[f"caption {row}" for row in range(count)],
         image_index=np.arange(count) % images,
         features=np.zeros((images, 1, 1), dtype=np.float32),

@@ -15,7 +15,7 @@ from crcl.auditing import result as audit
 from crcl.config import load
 from crcl.data import scenes
 from crcl.data.batches import Batch, Batches
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.features.grid import grid_features
 from crcl.matchers import Bow
@@ -35,7 +35,7 @@ def clock(epoch: int, step: int = 0) -> Clock:
 class Small:
     """Small pairs with their batches and a maker of learners."""
 
-    def __init__(self, pairs: Pairs, *, batch_size: int = 5) -> None:
+    def __init__(self, pairs: Split, *, batch_size: int = 5) -> None:
         words = Vocabulary.build(pairs.captions, minimum=1)
         sizes = {"features": pairs.features.shape[2], "vocabulary": len(words)}
         self.pairs = len(pairs)

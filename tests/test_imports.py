@@ -33,7 +33,7 @@ ALONE = ("losses", "ledger", "metrics", "theory", "errors", "methods.division", 
 
 
 def module_name(path: Path) -> str:
-    """`data/pairs.py` -> `data.pairs`, `data/__init__.py` -> `data`."""
+    """`data/split.py` -> `data.split`, `data/__init__.py` -> `data`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -76,7 +76,7 @@ def reachable(module: str) -> set[str]:
 
 
 def test_the_graph_is_not_empty() -> None:
-    assert "data.pairs" in GRAPH["retrieval.scoring"]
+    assert "data.split" in GRAPH["retrieval.scoring"]
     assert "metrics" in GRAPH["retrieval.scoring"]  # from crcl import metrics
     assert {"losses", "ledger"} <= GRAPH["methods.crcl"]
 

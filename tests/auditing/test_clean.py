@@ -16,8 +16,8 @@ import pytest
 from tiny import Answer, call, small_config, write_folder
 
 from crcl.auditing.clean import Cleaned, _with_key, clean
-from crcl.data.pairs import Pairs
 from crcl.data.sources.precomp import read
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.training import build as recipe
 
@@ -66,7 +66,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
 
 
-def pairs_of(path: Path) -> Pairs:
+def pairs_of(path: Path) -> Split:
     pairs = read(path)
     assert pairs.caption_rows is not None
     assert pairs.caption_rows.tolist() == [0, 1, 3, 5]

@@ -10,13 +10,13 @@ from tiny import small_config, write_folder
 
 from crcl.auditing import estimate as decoys
 from crcl.data import decoys as drawn_decoys
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.runs.folder import Run
 from crcl.training import build as recipe
 from crcl.training.inputs import read_data
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 
 
 def test_a_decoy_is_a_caption_with_an_image_that_it_is_not_shown_with(tiny: Tiny) -> None:

@@ -11,14 +11,14 @@ import pyarrow.parquet
 import pytest
 
 from crcl.auditing import result as audit
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.metrics import detection
 
 COLUMNS = ["row", "image", "caption", "correspondence", "suspect", "similarity"]
 BELIEFS = np.array([0.9, 0.1, 0.5, 0.1], dtype=np.float32)
 SIMILARITY = np.array([0.8, 0.3, -0.2, 0.1], dtype=np.float32)
-PAIRS = Pairs(
+PAIRS = Split(
     captions=["a dog", 'a "quoted", cat', "=cmd()", "línea\nzwei"],
     image_index=np.array([0, 1, 1, 0]),
     features=np.zeros((2, 1, 1), dtype=np.float32),

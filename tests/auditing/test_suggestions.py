@@ -8,22 +8,22 @@ import pytest
 import torch
 
 from crcl.auditing.suggestions import suggest
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.matchers import VSE
 from crcl.retrieval.scoring import Scorer
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 
 
-def scorer_for(pairs: Pairs, *, batch_size: int = 5, memory: float = 4.0) -> Scorer:
+def scorer_for(pairs: Split, *, batch_size: int = 5, memory: float = 4.0) -> Scorer:
     vocabulary = Vocabulary.build(pairs.captions, minimum=1)
     torch.manual_seed(0)
     matcher = VSE(features=pairs.features.shape[2], vocabulary=len(vocabulary), embedding=8, word=6)
     return Scorer(matcher, vocabulary, batch_size=batch_size, memory=memory)
 
 
-def by_hand(scorer: Scorer, pairs: Pairs, row: int, most: int) -> tuple[list[float], list[float]]:
+def by_hand(scorer: Scorer, pairs: Split, row: int, most: int) -> tuple[list[float], list[float]]:
     """Similarities of the best other captions and of the best other images, one pair at a time."""
     sims = scorer.similarities(pairs)
     image, caption = pairs.image_index[row], pairs.captions[row]

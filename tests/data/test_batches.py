@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from crcl.data import noise
 from crcl.data.batches import Batch, Batches, Standardize
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import END, PAD, START, Tokens, Vocabulary
 from crcl.errors import InputError
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 FIELDS = ("pairs", "regions", "region_mask", "tokens", "lengths")
 
 
-def batches_of(pairs: Pairs, **options: Any) -> Batches:
+def batches_of(pairs: Split, **options: Any) -> Batches:
     vocabulary = Vocabulary.build(pairs.captions, minimum=1)
     settings = {"batch_size": 4, "vocabulary": len(vocabulary), "mask_token": vocabulary.mask} | options
     return Batches(pairs, vocabulary.encode(pairs.captions), **settings)

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crcl.data import noise
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError
 
 FIELD = Path(__file__).parents[1] / "fixtures" / "field"
 
 
-def make_pairs(images: int, each: int) -> Pairs:
+def make_pairs(images: int, each: int) -> Split:
     """`each` captions for each of `images` images, with one number as features."""
-    return Pairs(
+    return Split(
         captions=[""] * (images * each),
         image_index=np.arange(images * each) // each,
         features=np.zeros((images, 1, 1), np.float16),

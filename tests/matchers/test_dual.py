@@ -13,9 +13,9 @@ from tiny import SMALL, Stop, StopAfter, assert_same_runs, call, small_config, w
 from crcl import config
 from crcl.auditing import result as audit
 from crcl.data.batches import Batches
-from crcl.data.pairs import Pairs
 from crcl.data.shards import Shards
 from crcl.data.sources.precomp import read
+from crcl.data.split import Split
 from crcl.data.text.vectors import TextVectors
 from crcl.data.text.vocabulary import SPECIALS, Vocabulary
 from crcl.errors import InputError
@@ -76,7 +76,7 @@ def test_a_vector_of_zeros_is_similar_to_nothing_and_does_not_blow_up_the_gradie
 def test_batches_hold_vectors_and_leave_them_as_they_are() -> None:
     images, texts = made_up(9, image=6, text=5)
     names = [str(row) for row in range(9)]
-    pairs = Pairs(names, np.arange(9), images[:, None], names, text_features=Shards([texts]))
+    pairs = Split(names, np.arange(9), images[:, None], names, text_features=Shards([texts]))
     batches = Batches(pairs, TextVectors(pairs), vocabulary=5, mask_token=4, batch_size=4, augment=True)
     seen = 0
     for batch in batches.epoch(0):

@@ -11,12 +11,12 @@ from peers import Small, clock, mean_triplet, recorded_steps, train_on_scenes
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.matchers import SGR, Encoded
 from crcl.methods.bicro import BiCro, _whole, clean_labels, consistency
 from crcl.methods.division import beta_posterior, divide
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 EPOCHS, WARMUP = 6, 2
 
 

@@ -15,7 +15,7 @@ from torch.distributions import Dirichlet, kl_divergence
 
 from crcl import losses
 from crcl.data.batches import Batch, Batches
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.matchers import SGR, Bow
 from crcl.matchers.base import scoring
@@ -118,7 +118,7 @@ def test_a_share_of_a_half_is_the_published_division(size: int, seed: int) -> No
     assert not share.requires_grad
 
 
-def batches_of(pairs: Pairs) -> tuple[Batches, Callable[[], Bow]]:
+def batches_of(pairs: Split) -> tuple[Batches, Callable[[], Bow]]:
     vocabulary = Vocabulary.build(pairs.captions, minimum=1)
     tokens = vocabulary.encode(pairs.captions)
     batches = Batches(pairs, tokens, vocabulary=len(vocabulary), mask_token=vocabulary.mask, batch_size=5)
@@ -145,7 +145,7 @@ def epoch_clock(epoch: int, step: int = 0) -> Clock:
     return Clock(0, epoch, step, epoch, learning_rate=0.05)
 
 
-def watched(pairs: Pairs) -> tuple[Watched, Batches]:
+def watched(pairs: Split) -> tuple[Watched, Batches]:
     torch.manual_seed(0)
     batches, make = batches_of(pairs)
     options = {"divergence": SCALE, "hinge": HINGE, "most": 4, "least": NEGATIVES, "shrink": 1.0}
@@ -160,7 +160,7 @@ def expected_loss(scores: Tensor, matched: Tensor, negatives: int) -> float:
     return float(np.mean(slow_evidential(scores, matched)) + HINGE * (hinges * matched).sum())
 
 
-def test_in_the_warm_up_every_pair_counts_as_matched_and_the_hinge_narrows(tiny: Callable[..., Pairs]) -> None:
+def test_in_the_warm_up_every_pair_counts_as_matched_and_the_hinge_narrows(tiny: Callable[..., Split]) -> None:
     method, batches = watched(tiny())
     logs = list(method.train_epoch(batches, epoch_clock(0)))
     assert [(log.pairs, log.phase) for log in logs] == [(5, "train"), (5, "train"), (2, "train")]
@@ -171,7 +171,7 @@ def test_in_the_warm_up_every_pair_counts_as_matched_and_the_hinge_narrows(tiny:
 
 
 def test_an_epoch_divides_in_eval_mode_and_then_gives_mismatched_pairs_no_label_and_no_hinge(
-    tiny: Callable[..., Pairs],
+    tiny: Callable[..., Split],
 ) -> None:
     method, batches = watched(tiny())
     list(method.train_epoch(batches, epoch_clock(0)))
@@ -203,7 +203,7 @@ def test_the_hinge_has_the_published_number_of_negatives() -> None:
     assert {step: method.negatives(step) for step in steps} == steps
 
 
-def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_been_left(tiny: Callable[..., Pairs]) -> None:
+def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_been_left(tiny: Callable[..., Split]) -> None:
     whole, batches = watched(tiny())
     states = [dict(leaves(whole.state_dict()))]
     for epoch in (0, 1):
@@ -222,14 +222,14 @@ def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_been_left(tiny: Callable[
     assert states[1] != states[0] != states[2]
 
 
-def test_a_state_of_other_pairs_is_refused(tiny: Callable[..., Pairs]) -> None:
+def test_a_state_of_other_pairs_is_refused(tiny: Callable[..., Split]) -> None:
     method = watched(tiny())[0]
     other = watched(tiny(images=7))[0]
     with pytest.raises(ValueError, match="is of 14 pairs, the data of 12"):
         method.load_state_dict(other.state_dict())
 
 
-def test_raw_scores_come_before_the_sigmoid_where_there_is_one(tiny: Callable[..., Pairs]) -> None:
+def test_raw_scores_come_before_the_sigmoid_where_there_is_one(tiny: Callable[..., Split]) -> None:
     batches, make_bow = batches_of(tiny())
     batch = next(iter(batches.epoch(0, augment=False)))
     sgr = lambda: SGR(features=5, vocabulary=batches.vocabulary, regions=4, embedding=8, word=6, similarity=4)  # noqa: E731

@@ -13,7 +13,7 @@ from torch import Tensor
 from crcl import losses
 from crcl.config import load
 from crcl.data.batches import Batch
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.matchers import SAF, SCAN, SGR, VSE, Encoded
 from crcl.matchers.base import Matcher, within
@@ -23,7 +23,7 @@ from crcl.methods.gsc import GSC, structural, structures
 from crcl.runs.describe import stored_config
 from crcl.training import build as recipe
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 SCALE, TAU = 0.3, 0.1
 LOCAL = {"features": 5, "regions": 4, "embedding": 8, "word": 6, "similarity": 4}
 

@@ -15,14 +15,14 @@ from torch import Tensor
 from crcl import losses
 from crcl.config import load
 from crcl.data.batches import Batch
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.methods.base import Learner
 from crcl.methods.division import beta_posterior, divide
 from crcl.methods.l2rm import L2RM, Cost
 from crcl.methods.transport import partial_plan
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 WARMUP, SCALE, TAU = 1, 0.4, 0.1
 
 

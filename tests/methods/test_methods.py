@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from crcl import losses
 from crcl.data.batches import Batch, Batches
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import TrainingError
 from crcl.ledger import Ledger, cut
@@ -25,14 +25,14 @@ from crcl.methods.crcl import CRCL
 from crcl.methods.plain import Objective
 from crcl.progress import Clock, StepLog
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 MOMENTUM, THRESHOLD, FREEZE = 0.5, 0.3, 1
 
 
 class Pieces:
     """Small pairs with their batches and a maker of matchers."""
 
-    def __init__(self, pairs: Pairs) -> None:
+    def __init__(self, pairs: Split) -> None:
         vocabulary = Vocabulary.build(pairs.captions, minimum=1)
         self.count = len(pairs)
         self.batches = Batches(

@@ -15,7 +15,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from crcl.config import Config, load
 from crcl.data.batches import Batch, Batches, Trusted
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError
 from crcl.losses import soft_margin, triplet
@@ -29,7 +29,7 @@ from crcl.progress import Clock, StepLog
 from crcl.training import build as recipe
 from crcl.training import inputs
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 Recorded = Callable[[str], dict[str, np.ndarray]]
 RATE = 0.01
 

@@ -11,13 +11,13 @@ from peers import Small, clock, mean_triplet, recorded_steps, train_on_scenes
 
 from crcl import losses
 from crcl.data.batches import Batch
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.methods.base import Learner
 from crcl.methods.division import divide, gaussian_posterior
 from crcl.methods.epochs import division_seed
 from crcl.methods.ncr import NCR
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 EPOCHS, WARMUP = 6, 2
 
 

@@ -11,7 +11,7 @@ import torch
 from peers import Small, assert_goes_on_from_any_step, clock, mean_triplet
 
 from crcl.data.batches import Batches
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.matchers import Ensemble
 from crcl.methods.bicro import BiCro
 from crcl.methods.epochs import Done, division_seed
@@ -19,12 +19,12 @@ from crcl.methods.ncr import NCR
 from crcl.methods.two_networks import Twins
 from crcl.progress import Clock
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 CLOCK = clock(1)
 EPOCHS, WARMUP = 6, 2
 
 
-def parts(pairs: Pairs, *, batch_size: int = 5) -> tuple[Twins, Batches]:
+def parts(pairs: Split, *, batch_size: int = 5) -> tuple[Twins, Batches]:
     torch.manual_seed(0)
     small = Small(pairs, batch_size=batch_size)
     twins = Twins(small.make_learner, small.pairs, margin=0.2)

@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from tiny import Answer, call, room, small_config, write_folder
 
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError, TrainingError
 from crcl.matchers.base import scoring
 from crcl.matchers.kernels.pooling import GPO
@@ -61,7 +61,7 @@ def crcl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     return lambda *words: call(capsys, monkeypatch, *map(str, words))
 
 
-def opened(run: Path) -> tuple[Scorer, Pairs]:
+def opened(run: Path) -> tuple[Scorer, Split]:
     _, config, scorer = open_scorer(run)
     return scorer, inputs.read_split(config, "test")
 
@@ -70,7 +70,7 @@ def session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def vectors_by_onnx(folder: Path, scorer: Scorer, pairs: Pairs, *, padding: int) -> tuple[np.ndarray, np.ndarray]:
+def vectors_by_onnx(folder: Path, scorer: Scorer, pairs: Split, *, padding: int) -> tuple[np.ndarray, np.ndarray]:
     """All images and captions of the pairs in one batch each, with garbage as padding."""
     rng = np.random.default_rng(0)
     features = pairs.gather(np.arange(pairs.images))
@@ -385,6 +385,6 @@ def test_the_search_in_the_docs_runs_and_finds_what_the_matcher_finds(
     scope: dict[str, object] = {}
     exec(snippet, scope)
     scorer, pairs = opened(run)
-    query = Pairs(["A red dog on the grass"], np.array([0]), pairs.features, pairs.image_ids)
+    query = Split(["A red dog on the grass"], np.array([0]), pairs.features, pairs.image_ids)
     np.testing.assert_allclose(scope["similarity"], scorer.similarities(query)[:, 0], atol=1e-5)
     assert len(capsys.readouterr().out.splitlines()) == 5

@@ -12,7 +12,7 @@ import torch
 
 from crcl import metrics
 from crcl.data.batches import Standardize
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError, TrainingError
 from crcl.matchers import SAF, SCAN, SGR, VSE, Bow, Encoded
@@ -21,13 +21,13 @@ from crcl.retrieval import scoring as score
 from crcl.retrieval.scoring import Scorer, _by_length, evaluate, evaluate_each, mean_similarities
 from crcl.retrieval.similarity_file import similarity_file
 
-Tiny = Callable[..., Pairs]
+Tiny = Callable[..., Split]
 each_matcher = pytest.mark.parametrize("matcher_class", [VSE, Bow, SAF, SGR, SCAN])
 Kind = type[VSE] | type[Bow] | type[SAF] | type[SGR] | type[SCAN]
 
 
 def scorer_for(
-    pairs: Pairs,
+    pairs: Split,
     matcher_class: Kind = Bow,
     *,
     seed: int = 0,
@@ -42,7 +42,7 @@ def scorer_for(
     return Scorer(matcher, vocabulary, batch_size=batch_size)
 
 
-def direct_similarities(scorer: Scorer, pairs: Pairs) -> np.ndarray:
+def direct_similarities(scorer: Scorer, pairs: Split) -> np.ndarray:
     """One image and one caption at a time."""
     matcher, tokens = scorer.matcher, scorer.tokens(pairs)
     sims = np.empty((pairs.images, len(pairs)))
@@ -270,11 +270,11 @@ class Counting(torch.nn.Module):
         return -(images.features - texts.features.T).abs()
 
 
-def counted_pairs(images: int) -> tuple[Pairs, Vocabulary]:
+def counted_pairs(images: int) -> tuple[Split, Vocabulary]:
     """Two captions for each image, each of a word of its own; the features hold the image's number."""
     features = np.arange(images, dtype=np.float32)[:, None, None].repeat(3, axis=1)
     captions = [f"word{number}" for number in range(2 * images)]
-    pairs = Pairs(
+    pairs = Split(
         captions, np.repeat(np.arange(images), 2), features, [str(i) for i in range(images)], source="counted"
     )
     return pairs, Vocabulary.build(captions, minimum=1)

@@ -18,9 +18,9 @@ import pyarrow.parquet
 
 from crcl.auditing.result import THRESHOLD
 from crcl.data.files import values_of_any_length
-from crcl.data.pairs import Pairs
 from crcl.data.sources import table as tables
 from crcl.data.sources.rows import USUAL, Columns
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.storage import replacing
 
@@ -84,7 +84,7 @@ def refuse_output(table: Path, output: Path, *, overwrite: bool) -> None:
 def clean(
     table: str | Path,
     output: str | Path,
-    pairs: Pairs,
+    pairs: Split,
     correspondence: np.ndarray,
     *,
     threshold: float = THRESHOLD,

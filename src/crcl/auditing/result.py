@@ -10,7 +10,7 @@ import pyarrow.parquet
 
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.suggestions import Suggestions
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.metrics import Detection, detection
 from crcl.storage import replacing, require_writable
@@ -30,7 +30,7 @@ class Audit:
 
     rows: np.ndarray
     """(N,) pair numbers, the least believed first"""
-    pairs: Pairs
+    pairs: Split
     correspondence: np.ndarray
     """(N,) in the order of the pairs; NaN where nothing is believed"""
     similarity: np.ndarray
@@ -75,7 +75,7 @@ class Audit:
         return pa.table(columns)
 
 
-def _suggested(suggestions: Suggestions, pairs: Pairs, rows: np.ndarray) -> dict[str, pa.Array]:
+def _suggested(suggestions: Suggestions, pairs: Split, rows: np.ndarray) -> dict[str, pa.Array]:
     """Columns of what would match instead, the best first; null where nothing is suggested."""
     place = np.full(len(pairs), -1)
     place[suggestions.rows] = np.arange(len(suggestions.rows))
@@ -128,7 +128,7 @@ def check_choice(*, threshold: float | None, precision: float | None) -> None:
 
 
 def audit(
-    pairs: Pairs,
+    pairs: Split,
     correspondence: np.ndarray | None,
     similarity: np.ndarray,
     *,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.retrieval.scoring import Progress, Scorer, part_of, scoring_work
 
 MOST = 3
@@ -30,7 +30,7 @@ class Suggestions:
 
 
 def suggest(
-    scorer: Scorer, pairs: Pairs, rows: np.ndarray, *, most: int = MOST, progress: Progress | None = None
+    scorer: Scorer, pairs: Split, rows: np.ndarray, *, most: int = MOST, progress: Progress | None = None
 ) -> Suggestions:
     """The best other captions and images for some pairs, among all pairs.
 
@@ -106,7 +106,7 @@ class _Best:
         return torch.from_numpy(rows[both]), torch.from_numpy(columns[both])
 
 
-def _first_with_same_text(pairs: Pairs) -> np.ndarray:
+def _first_with_same_text(pairs: Split) -> np.ndarray:
     """For each pair the number of the first one with the same caption. (N,)"""
     first: dict[str, int] = {}
     return np.array([first.setdefault(caption, number) for number, caption in enumerate(pairs.captions)])

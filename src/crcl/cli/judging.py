@@ -34,8 +34,8 @@ from crcl.cli.options import (
 )
 from crcl.cli.screen import note, out, tell_next
 from crcl.data import decoys as drawn_decoys
-from crcl.data.pairs import Pairs
 from crcl.data.sources import table as tables
+from crcl.data.split import Split
 from crcl.errors import InputError, Interrupted
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
@@ -190,7 +190,7 @@ def audit(
 
 
 def _found(
-    pairs: Pairs, beliefs: np.ndarray | None, scorer: Scorer, *, threshold: float, suggest: int
+    pairs: Split, beliefs: np.ndarray | None, scorer: Scorer, *, threshold: float, suggest: int
 ) -> auditing.Audit:
     """The audit of a run's pairs, with suggestions for so many suspects."""
     with watch("similarities") as progress:

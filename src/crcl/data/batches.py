@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vectors import Texts
 from crcl.data.text.vocabulary import PAD, Tokens
 from crcl.errors import InputError
@@ -80,7 +80,7 @@ class Standardize:
     deviation: float
 
     @classmethod
-    def measure(cls, pairs: Pairs, *, block: int = 64) -> Self:
+    def measure(cls, pairs: Split, *, block: int = 64) -> Self:
         """Statistics of all images of these pairs, read block by block."""
         size = pairs.features.shape[2]
         total, squares, count = np.zeros(size), 0.0, 0
@@ -105,7 +105,7 @@ class Batches:
 
     def __init__(
         self,
-        pairs: Pairs,
+        pairs: Split,
         tokens: Texts,
         *,
         vocabulary: int,

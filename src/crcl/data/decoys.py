@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 
 SHARE = 0.05
 """Decoys that an audit adds, as a share of the pairs, unless told otherwise."""
@@ -14,7 +14,7 @@ _STREAM = 0xDEC0  # sets the random numbers of decoys apart from others of the s
 _TRIES = 1000  # draws of an image that a text is not shown with
 
 
-def draw(pairs: Pairs, share: float, seed: int) -> np.ndarray:
+def draw(pairs: Split, share: float, seed: int) -> np.ndarray:
     """Captions without repetition, each with a random image that its text is shown with nowhere. (decoys, 2) int64
 
     Where a text is shown with all images, or nearly all, it is one that this caption is not shown with.
@@ -36,7 +36,7 @@ def draw(pairs: Pairs, share: float, seed: int) -> np.ndarray:
     return np.stack([captions, images], axis=1)
 
 
-def add(pairs: Pairs, drawn: np.ndarray) -> Pairs:
+def add(pairs: Split, drawn: np.ndarray) -> Split:
     """The pairs with these decoys behind them."""
     captions, images = drawn.T
     return replace(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from crcl.data.files import SHOWN, open_array
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 from crcl.storage import replacing
 
@@ -43,7 +43,7 @@ def mismatch(
     return index
 
 
-def apply(pairs: Pairs, index: np.ndarray) -> Pairs:
+def apply(pairs: Split, index: np.ndarray) -> Split:
     """Show the images of a noise index, one entry per caption or per image; truth is derived from both."""
     index = _checked(np.asarray(index), name="noise index")
     if pairs.truth is not None and not pairs.truth.all():

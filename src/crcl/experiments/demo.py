@@ -10,8 +10,8 @@ import numpy as np
 from crcl.auditing import result as audit
 from crcl.config import Config, load
 from crcl.data import scenes
-from crcl.data.pairs import Pairs
 from crcl.data.sources.precomp import read
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.features.grid import grid_features
 from crcl.metrics import Detection, Retrieval
@@ -114,7 +114,7 @@ def _outcome(
 
 def _draw(outcomes: list[Outcome], folder: Path, images: Path) -> None:
     robust = outcomes[-1]
-    pairs: Pairs = robust.audit.pairs
+    pairs: Split = robust.audit.pairs
     beliefs = robust.audit.correspondence
     auroc = robust.detection.auroc if robust.detection else None
     plots.save(

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from crcl import metrics
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.metrics import detection
 from crcl.plots import figures as plots
@@ -54,7 +54,7 @@ def detected(run: Run, truth: np.ndarray, *, threshold: float) -> Figure | None:
     return plots.detected(auroc, precision, recall, pieces=pieces, threshold=threshold)
 
 
-def ranks(sims: np.ndarray, pairs: Pairs, split: str) -> Figure:
+def ranks(sims: np.ndarray, pairs: Split, split: str) -> Figure:
     """How far down the right answers stand on a split."""
     return plots.ranks(*metrics.ranks(sims, pairs.image_index), title=f"Ranks on {split}, {pairs.images:,} images")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from crcl import metrics
 from crcl.data.batches import Standardize
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.subwords import Words
 from crcl.data.text.vectors import Texts, TextVectors
 from crcl.errors import InputError, TrainingError
@@ -48,7 +48,7 @@ class Scorer:
     memory: float = 4.0
     """GiB that encoded images may take; what does not fit is scored part by part."""
 
-    def tokens(self, pairs: Pairs) -> Texts:
+    def tokens(self, pairs: Split) -> Texts:
         """The captions in this matcher's words, or their vectors where it reads those."""
         if reads_vectors(self.matcher):
             return TextVectors(pairs)
@@ -56,7 +56,7 @@ class Scorer:
 
     def similarities(
         self,
-        pairs: Pairs,
+        pairs: Split,
         *,
         tokens: Texts | None = None,
         progress: Progress | None = None,
@@ -78,7 +78,7 @@ class Scorer:
 
     def score(
         self,
-        pairs: Pairs,
+        pairs: Split,
         tokens: Texts,
         images: np.ndarray,
         captions: np.ndarray,
@@ -118,7 +118,7 @@ class Scorer:
                     tell(cells=block.numel())
 
     def _image_chunks(
-        self, pairs: Pairs, images: np.ndarray, device: torch.device, tell: Callable[..., None]
+        self, pairs: Split, images: np.ndarray, device: torch.device, tell: Callable[..., None]
     ) -> Iterator[tuple[slice, Encoded]]:
         """The encoded images, `_IMAGES` and what memory holds at most: mostly all. Each chunk needs the texts anew."""
         parts: list[Encoded] = []
@@ -135,7 +135,7 @@ class Scorer:
                 yield slice(first, end), chunk
                 first, held = end, 0
 
-    def pair_similarities(self, pairs: Pairs, *, progress: Progress | None = None) -> np.ndarray:
+    def pair_similarities(self, pairs: Split, *, progress: Progress | None = None) -> np.ndarray:
         """Each caption with the image that it is shown with. (pairs,) float32"""
         tokens = self.tokens(pairs)
         own = np.empty(len(pairs), dtype=np.float32)
@@ -153,7 +153,7 @@ class Scorer:
                     progress(min(start + block, len(pairs)), len(pairs))
         return own
 
-    def _encode_images(self, pairs: Pairs, images: np.ndarray, device: torch.device) -> Encoded:
+    def _encode_images(self, pairs: Split, images: np.ndarray, device: torch.device) -> Encoded:
         parts = []
         for start in range(0, len(images), self.batch_size):
             regions = pairs.gather(images[start : start + self.batch_size])
@@ -170,7 +170,7 @@ class Scorer:
 
 def evaluate(
     scorers: Sequence[Scorer],
-    pairs: Pairs,
+    pairs: Split,
     *,
     folds: int = 1,
     tokens: Texts | None = None,
@@ -186,7 +186,7 @@ def evaluate(
 
 def evaluate_each(
     scorers: Sequence[Scorer],
-    pairs: Pairs,
+    pairs: Split,
     *,
     folds: int = 1,
     tokens: Texts | None = None,
@@ -213,7 +213,7 @@ def evaluate_each(
     )
 
 
-def check_folds(pairs: Pairs, folds: int) -> None:
+def check_folds(pairs: Split, folds: int) -> None:
     """Refuse folds that are not of one size, before long work."""
     if not len(pairs):
         raise InputError(f"{pairs.source}: no pairs to evaluate on")
@@ -223,7 +223,7 @@ def check_folds(pairs: Pairs, folds: int) -> None:
 
 def _evaluate_part(
     scorers: Sequence[Scorer],
-    pairs: Pairs,
+    pairs: Split,
     *,
     tokens: Texts | None,
     progress: Progress | None,
@@ -244,7 +244,7 @@ def _evaluate_part(
 
 def mean_similarities(
     scorers: Sequence[Scorer],
-    pairs: Pairs,
+    pairs: Split,
     *,
     tokens: Texts | None = None,
     progress: Progress | None = None,
@@ -315,7 +315,7 @@ def _by_length(lengths: np.ndarray, width: int) -> np.ndarray:
     return np.lexsort((lengths, np.arange(len(lengths)) // width))
 
 
-def _fold(pairs: Pairs, fold: int, size: int) -> Pairs:
+def _fold(pairs: Split, fold: int, size: int) -> Split:
     images = np.arange(fold * size, (fold + 1) * size)
     members = np.flatnonzero((pairs.image_index >= images[0]) & (pairs.image_index <= images[-1]))
     if not len(members):

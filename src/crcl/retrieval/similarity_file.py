@@ -10,13 +10,13 @@ from typing import BinaryIO
 import numpy as np
 
 from crcl.data.files import open_array
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.errors import InputError, TrainingError
 from crcl.storage import replacing, require_writable
 
 
 @contextmanager
-def similarity_file(path: str | Path, pairs: Pairs) -> Iterator[np.ndarray]:
+def similarity_file(path: str | Path, pairs: Split) -> Iterator[np.ndarray]:
     """A matrix (images, captions) to fill, memory-mapped from a `.npy` file that gets its name when all is done."""
     path = Path(path)
     try:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from crcl.config import Config, from_dict
-from crcl.data.pairs import Pairs
 from crcl.data.sources.precomp import read, splits
 from crcl.data.sources.rows import USUAL, Columns
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.runs.folder import Run
 
@@ -40,7 +40,7 @@ def describe(
     return facts
 
 
-def describe_pairs(pairs: Pairs) -> list[str]:
+def describe_pairs(pairs: Split) -> list[str]:
     """Counts and shapes of one split."""
     _, regions, size = pairs.features.shape
     per_image = np.bincount(pairs.image_index, minlength=pairs.images)

@@ -9,9 +9,9 @@ import torch
 
 from crcl.config import METHOD_NAMES, Config, load, to_dict
 from crcl.data import noise
-from crcl.data.pairs import Pairs
 from crcl.data.sources.precomp import read, splits
 from crcl.data.sources.rows import USUAL, Columns
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError
 from crcl.matchers.clip import load as load_model
@@ -93,7 +93,7 @@ def _places(
     }
 
 
-def _sizes(pairs: Pairs, *, words: int, networks: int) -> dict[str, int]:
+def _sizes(pairs: Split, *, words: int, networks: int) -> dict[str, int]:
     _, regions, features = pairs.features.shape
     return {
         "pairs": len(pairs),
@@ -157,7 +157,7 @@ def find_vocabulary(data: Path) -> Path:
     raise InputError(f"{data}: which vocabulary was the checkpoint trained with? {there}; name it with --vocab")
 
 
-def _check_shapes(found: Published, pairs: Pairs, checkpoint: str | Path) -> None:
+def _check_shapes(found: Published, pairs: Split, checkpoint: str | Path) -> None:
     _, regions, size = pairs.features.shape
     if size != found.sizes["features"]:
         raise InputError(
@@ -194,7 +194,7 @@ def _with_mask_row(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     }
 
 
-def _check_beliefs(found: Published, pairs: Pairs, checkpoint: str | Path) -> None:
+def _check_beliefs(found: Published, pairs: Split, checkpoint: str | Path) -> None:
     if found.beliefs is not None and len(found.beliefs) != len(pairs):
         raise InputError(
             f"{checkpoint}: beliefs about {len(found.beliefs)} pairs, but {pairs.source} has {len(pairs)} to train on"

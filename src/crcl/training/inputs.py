@@ -13,10 +13,10 @@ from crcl.config import Config
 from crcl.data import decoys, noise
 from crcl.data.batches import Batches, Standardize, Trusted
 from crcl.data.files import open_array
-from crcl.data.pairs import Pairs
 from crcl.data.sources.precomp import read
 from crcl.data.sources.rows import Columns
 from crcl.data.sources.table import read_skipped, whole_rows
+from crcl.data.split import Split
 from crcl.data.text.subwords import Subwords, Words
 from crcl.data.text.vectors import Texts, TextVectors
 from crcl.data.text.vocabulary import SPECIALS, Tokens, Vocabulary
@@ -34,10 +34,10 @@ _TRUSTED = 0x7205  # sets the random numbers of the trusted pairs apart from oth
 class TrainingData:
     """What a training reads: noisy train pairs with their truth (for measuring), dev pairs, words, features' scale."""
 
-    train: Pairs
-    clean: Pairs
+    train: Split
+    clean: Split
     """The training pairs as they were read, before any noise: for what is known of them, never for training."""
-    dev: Pairs
+    dev: Split
     vocabulary: Words
     tokens: Texts
     dev_tokens: Texts
@@ -142,7 +142,7 @@ def read_data(
     return data
 
 
-def read_split(config: Config, split: str) -> Pairs:
+def read_split(config: Config, split: str) -> Split:
     """One split of the data that a config names."""
     where = config.data
     return read(
@@ -161,7 +161,7 @@ def columns(config: Config) -> Columns:
     return Columns(config.data.image_column, config.data.caption_column)
 
 
-def audited_pairs(run: Run, config: Config) -> Pairs:
+def audited_pairs(run: Run, config: Config) -> Split:
     """The training pairs as the run saw them, with the truth where noise was injected."""
     clean = read_split(config, "train")
     check_training_pairs(run, clean, config.data.path)
@@ -179,7 +179,7 @@ class Unjudged(NamedTuple):
     """Images that could not be used."""
 
 
-def unjudged(config: Config, pairs: Pairs) -> Unjudged:
+def unjudged(config: Config, pairs: Split) -> Unjudged:
     """Of the table that pairs are from."""
     names, empty = whole_rows(Path(config.data.path), columns(config))
     listed = Path(config.data.ids or pairs.source).with_name("skipped.csv")
@@ -187,7 +187,7 @@ def unjudged(config: Config, pairs: Pairs) -> Unjudged:
     return Unjudged(sum(name not in skipped for name in names) - len(pairs), empty, len(skipped))
 
 
-def require_vectors(config: Config, pairs: Pairs) -> None:
+def require_vectors(config: Config, pairs: Split) -> None:
     """Refuse captions without the vectors that the matcher reads."""
     if pairs.text_features is None:
         raise InputError(
@@ -196,7 +196,7 @@ def require_vectors(config: Config, pairs: Pairs) -> None:
         )
 
 
-def require_pixels(config: Config, pairs: Pairs, published: Pretrained) -> None:
+def require_pixels(config: Config, pairs: Split, published: Pretrained) -> None:
     """Refuse features that are not the pixels which a published model reads, and what would change them."""
     side, name = image_side(published.model), config.matcher.model
     if pairs.features.shape[1:] != (1, 3 * side * side):
@@ -210,12 +210,12 @@ def require_pixels(config: Config, pairs: Pairs, published: Pretrained) -> None:
         raise InputError(f"{key}: {name} has its own pixels and tokens; leave it out")
 
 
-def with_noise(pairs: Pairs, index: np.ndarray | None) -> Pairs:
+def with_noise(pairs: Split, index: np.ndarray | None) -> Split:
     """The pairs with the mismatches of an index, if there is one."""
     return pairs if index is None else noise.apply(pairs, index)
 
 
-def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
+def _noise_index(config: Config, pairs: Split) -> np.ndarray | None:
     if config.noise.file is not None:
         return noise.read_index(config.noise.file)
     if config.noise.rate > 0:
@@ -225,7 +225,7 @@ def _noise_index(config: Config, pairs: Pairs) -> np.ndarray | None:
     return None
 
 
-def _decoys(config: Config, pairs: Pairs) -> np.ndarray | None:
+def _decoys(config: Config, pairs: Split) -> np.ndarray | None:
     if not config.data.decoys:
         return None
     if pairs.images < 2:
@@ -233,7 +233,7 @@ def _decoys(config: Config, pairs: Pairs) -> np.ndarray | None:
     return decoys.draw(pairs, config.data.decoys, config.train.seed)
 
 
-def _trusted_rows(config: Config, pairs: Pairs) -> np.ndarray | None:
+def _trusted_rows(config: Config, pairs: Split) -> np.ndarray | None:
     """The user's rows of pairs known to match, checked."""
     path = config.mscn.trusted
     if config.method != "mscn" or path is None:
@@ -256,7 +256,7 @@ def _check_meta_data(config: Config, data: TrainingData) -> None:
         raise InputError(f"{config.mscn.trusted}: no pairs are left to train on without those of the trusted images")
 
 
-def check_features(run: Run, pairs: Pairs) -> None:
+def check_features(run: Run, pairs: Split) -> None:
     """Refuse images that this run's matcher cannot read."""
     size = pairs.features.shape[2]
     if size != run.sizes["features"]:
@@ -275,14 +275,14 @@ def check_features(run: Run, pairs: Pairs) -> None:
         )
 
 
-def _check_texts(run: Run, pairs: Pairs) -> None:
+def _check_texts(run: Run, pairs: Split) -> None:
     size, texts = run.sizes["text_features"], pairs.text_features
     if texts is None or texts.shape[1] != size:
         there = "the captions come without vectors" if texts is None else f"vectors of {texts.shape[1]} numbers"
         raise InputError(f"{pairs.source}: {there}, but {run.path} was trained on vectors of {size} numbers")
 
 
-def check_training_pairs(run: Run, pairs: Pairs, data: str) -> None:
+def check_training_pairs(run: Run, pairs: Split, data: str) -> None:
     """Refuse pairs that are not the ones, in the order, that this run's beliefs are about."""
     check_features(run, pairs)
     regions = pairs.features.shape[1]

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from crcl.data.files import SHOWN, refuse, require
-from crcl.data.pairs import Pairs
 from crcl.data.shards import Shards
 from crcl.data.sources import table as tables
 from crcl.data.sources.rows import refuse_unnamed_splits
+from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
 FOLDERS = {"img_emb": ".npy", "text_emb": ".npy", "metadata": ".parquet"}
@@ -32,7 +32,7 @@ def is_embeddings(path: Path) -> bool:
     return (path / "img_emb").is_dir()
 
 
-def read(path: Path, split: str) -> Pairs:
+def read(path: Path, split: str) -> Split:
     """Pairs of one split; its images are those that occur in it, in order of first appearance."""
     images_of, texts_of, metadata_of = _find_shards(path)
     images, texts = Shards.open(images_of), Shards.open(texts_of)
@@ -45,7 +45,7 @@ def read(path: Path, split: str) -> Pairs:
     for name, row in zip(names, chosen, strict=True):
         first.setdefault(name, int(row))
     number = {name: image for image, name in enumerate(first)}
-    return Pairs(
+    return Split(
         captions=captions,
         image_index=np.array([number[name] for name in names], dtype=np.int64),
         features=images.as_regions(),

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from crcl.data.files import SHOWN, open_features, read_ids, read_lines, refuse, refuse_duplicates, require
-from crcl.data.pairs import Pairs
 from crcl.data.sources import embeddings
 from crcl.data.sources import table as tables
 from crcl.data.sources.rows import USUAL, Columns
+from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
 _IMAGES = "_ims.npy"
@@ -35,7 +35,7 @@ def read(
     text_features: str | Path | None = None,
     columns: Columns = USUAL,
     skip_empty: bool = False,
-) -> Pairs:
+) -> Split:
     """Pairs of one split of a folder or a table.
 
     `features` and `ids` say where a table's images are, `text_features` where vectors of its captions are, and
@@ -152,7 +152,7 @@ def _read_captions_table(path: Path) -> tuple[list[str], list[str]]:
 
 def _arrange(
     images: np.ndarray, captions: list[str], names: list[str] | None, *, text: Path, ids: Path | None
-) -> Pairs:
+) -> Split:
     """Find the captions' images from the counts, and images that are stored once per caption."""
     rows, count = len(images), len(captions)
     source = str(text.with_name(text.name.rsplit("_caps", 1)[0] + _IMAGES))
@@ -172,7 +172,7 @@ def _arrange(
         names = names[::each]
     if ids is not None:
         refuse_duplicates(ids, names)
-    return Pairs(
+    return Split(
         captions=captions,
         image_index=np.arange(count, dtype=np.int64) // each,
         features=images,

@@ -22,9 +22,9 @@ from crcl.data.files import (
     require,
     values_of_any_length,
 )
-from crcl.data.pairs import Pairs
 from crcl.data.shards import Shards
 from crcl.data.sources.rows import USUAL, Columns, place, read_rows
+from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -50,7 +50,7 @@ def read(
     text_features: str | Path | None = None,
     columns: Columns = USUAL,
     skip_empty: bool = False,
-) -> Pairs:
+) -> Split:
     """Pairs of one split; its images are those that occur in it, in order of first appearance.
 
     Rows without an image or a caption are refused, or left out with `skip_empty`.
@@ -86,7 +86,7 @@ def read(
     if listed is not None:
         _refuse_missing(path, chosen, names, listed, stored_rows)
     number = {name: image for image, name in enumerate(dict.fromkeys(names))}
-    return Pairs(
+    return Split(
         captions=captions,
         image_index=np.array([number[name] for name in names], dtype=np.int64),
         features=images,

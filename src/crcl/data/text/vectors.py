@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from crcl.data.pairs import Pairs
+from crcl.data.split import Split
 from crcl.data.text.vocabulary import Tokens
 
 
@@ -13,7 +13,7 @@ from crcl.data.text.vocabulary import Tokens
 class TextVectors:
     """The captions' vectors, each in the place of a text of one word: what stands for `Tokens` where none are read."""
 
-    pairs: Pairs
+    pairs: Split
     cut: ClassVar[int] = 0
     unknown: ClassVar[int] = 0
 

@@ -1,4 +1,4 @@
-"""Pairs: captions, the image shown with each, and the images' features on disk."""
+"""One split of the data: captions, the image shown with each, and the features of the images."""
 
 import hashlib
 import math
@@ -14,7 +14,7 @@ _DIGESTED = 64 * 2**20  # bytes of features, as float32, that their digest reads
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Split:
     """N pairs over M images; pair i is (image `image_index[i]`, caption i), and i is its name everywhere."""
 
     captions: Sequence[str]
@@ -95,11 +95,11 @@ class Pairs:
             digest.update(np.ascontiguousarray(stored[spread], dtype="<f4").tobytes())
         return digest.hexdigest()
 
-    def blind(self) -> "Pairs":
+    def blind(self) -> "Split":
         """The same pairs without truth: what training gets."""
         return replace(self, truth=None)
 
-    def show(self, image_index: np.ndarray) -> "Pairs":
+    def show(self, image_index: np.ndarray) -> "Split":
         """The same captions with other images (N,); true where the image stays what it was."""
         shown = np.asarray(image_index, dtype=np.int64)
         if shown.shape != self.image_index.shape:

@@ -1,16 +1,16 @@
-"""Pairs: the one door to the features, truth, and parts that do not fit together."""
+"""A split: the one door to the features, truth, and parts that do not fit together."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from crcl.data.pairs import Pairs
 from crcl.data.shards import Shards
+from crcl.data.split import Split
 from crcl.errors import InputError
 
 
-def make_pairs(features: np.ndarray, /, **changes: object) -> Pairs:
+def make_pairs(features: np.ndarray, /, **changes: object) -> Split:
     """Two captions for each row of features."""
     count = len(features)
     parts: dict[str, object] = {
@@ -20,7 +20,7 @@ def make_pairs(features: np.ndarray, /, **changes: object) -> Pairs:
         "image_ids": [f"{i}.jpg" for i in range(count)],
         "source": "train_ims.npy",
     }
-    return Pairs(**(parts | changes))  # type: ignore[arg-type]
+    return Split(**(parts | changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_the_digest_of_features_is_that_of_what_is_read_not_of_how_it_is_stored(
 
 
 def test_the_digest_of_many_features_reads_a_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crcl.data.pairs._DIGESTED", 4 * 15 * 10)
+    monkeypatch.setattr("crcl.data.split._DIGESTED", 4 * 15 * 10)
     features = np.zeros((1000, 3, 5), np.float32)
     digest = make_pairs(features).features_digest()
     features[1] = 1
