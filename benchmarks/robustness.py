@@ -34,8 +34,8 @@ from crcl.errors import InputError, TrainingError
 from crcl.experiments.tables import NOTHING, spread
 from crcl.metrics import detection
 from crcl.plots import figures as plots
+from crcl.retrieval.evaluation import mean_similarities
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import mean_similarities
 from crcl.runs.folder import Run
 from crcl.storage import write_json
 from crcl.training import assembly, inputs

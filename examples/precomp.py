@@ -13,8 +13,8 @@ from crcl import config
 from crcl.auditing import result as audit
 from crcl.data import scenes
 from crcl.features.grid import grid_features
+from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import evaluate
 from crcl.training import build as recipe
 from crcl.training import inputs
 

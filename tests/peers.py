@@ -22,8 +22,8 @@ from crcl.matchers import Bow
 from crcl.methods.base import Learner, Method
 from crcl.methods.two_networks import Twins
 from crcl.progress import Clock
+from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import evaluate
 from crcl.training import build as recipe
 from crcl.training import inputs
 

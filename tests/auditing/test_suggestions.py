@@ -72,7 +72,7 @@ def test_a_text_that_occurs_many_times_is_suggested_once(tiny: Tiny) -> None:
 def test_progress_goes_from_nothing_to_all(tiny: Tiny) -> None:
     pairs = tiny(images=6, captions=2)
     seen: list[tuple[int, int]] = []
-    suggest(scorer_for(pairs, batch_size=2), pairs, np.array([0, 5]), progress=lambda *now: seen.append(now))
+    suggest(scorer_for(pairs, batch_size=2), pairs, np.array([0, 5]), advance=lambda *now: seen.append(now))
     done = [now for now, _ in seen]
     assert done == sorted(done)
     assert len({total for _, total in seen}) == 1

@@ -25,8 +25,8 @@ from crcl.data.sources.precomp import read
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.metrics import retrieval
 from crcl.progress import Clock, StepLog
+from crcl.retrieval.evaluation import mean_similarities
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import mean_similarities
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.training import build as recipe

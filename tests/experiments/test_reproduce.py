@@ -30,8 +30,8 @@ from crcl.experiments import jobs, reproduce
 from crcl.experiments.planning import Planner
 from crcl.metrics import retrieval
 from crcl.plots import figures as plots
+from crcl.retrieval.evaluation import mean_similarities
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import mean_similarities
 from crcl.storage import is_locked, locked
 from crcl.training import build as recipe
 from crcl.training import inputs

@@ -21,9 +21,10 @@ from crcl.data.text.vocabulary import SPECIALS, Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import Dual, Ensemble
 from crcl.metrics import Detection
+from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.export import load_weights, save_onnx, save_weights
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import Scorer, evaluate
+from crcl.retrieval.scoring import Scorer
 from crcl.training import assembly, inputs
 from crcl.training import build as recipe
 

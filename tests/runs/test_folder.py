@@ -91,6 +91,12 @@ def test_a_run_without_noise_and_scale_has_none(tmp_path: Path) -> None:
     assert run.standardize() is None
 
 
+def test_a_run_records_how_its_features_were_made(tmp_path: Path) -> None:
+    made = {"extractor": "vision", "model": "a/b", "settings": {"rows": 3}}
+    assert create(tmp_path / "known", made=made).made == Run.open(tmp_path / "known").made == made
+    assert create(tmp_path / "given").made == Run.open(tmp_path / "given").made == {}
+
+
 @pytest.mark.parametrize("found", [0, FORMAT + 1, "1", None])
 def test_a_run_folder_of_another_format_is_refused_with_both_numbers(tmp_path: Path, found: Any) -> None:
     create(tmp_path / "run")
@@ -108,6 +114,7 @@ def test_a_run_folder_of_another_format_is_refused_with_both_numbers(tmp_path: P
         {"format": FORMAT, "config": [], "sizes": SIZES},
         {"format": FORMAT, "config": {}, "sizes": {**SIZES, "pairs": "three"}},
         {"format": FORMAT, "config": {}, "sizes": SIZES, "files": 5},
+        {"format": FORMAT, "config": {}, "sizes": SIZES, "made": "by hand"},
     ],
 )
 def test_an_incomplete_config_is_refused(tmp_path: Path, content: Any) -> None:

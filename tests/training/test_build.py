@@ -22,8 +22,8 @@ from crcl.matchers.base import is_pretrained, reads_vectors
 from crcl.methods.base import Learner
 from crcl.methods.crcl import CRCL
 from crcl.methods.plain import Objective
+from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import evaluate
 from crcl.runs.folder import Run
 from crcl.runs.restore import choose_device
 from crcl.training import assembly, inputs

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from crcl.data.split import Split
-from crcl.retrieval.scoring import Progress, Scorer, part_of, scoring_work
+from crcl.progress import Advance
+from crcl.retrieval.scoring import Scorer, part_of, scoring_work
 
 MOST = 3
 """Suggestions of each kind for a pair."""
@@ -30,7 +31,7 @@ class Suggestions:
 
 
 def suggest(
-    scorer: Scorer, pairs: Split, rows: np.ndarray, *, most: int = MOST, progress: Progress | None = None
+    scorer: Scorer, pairs: Split, rows: np.ndarray, *, most: int = MOST, advance: Advance | None = None
 ) -> Suggestions:
     """The best other captions and images for some pairs, among all pairs.
 
@@ -45,7 +46,7 @@ def suggest(
     work = scoring_work(len(images), len(every_text))
     total = work + scoring_work(len(every_image), len(texts))
     for_images = _Best(images, every_text, pairs.image_index, text_of, most)
-    scorer.score(pairs, tokens, images, every_text, for_images.see, progress=part_of(progress, 0, total))
+    scorer.score(pairs, tokens, images, every_text, for_images.see, advance=part_of(advance, 0, total))
     for_texts = _Best(texts, every_image, text_of, pairs.image_index, most)
     scorer.score(
         pairs,
@@ -53,7 +54,7 @@ def suggest(
         every_image,
         texts,
         lambda found, asking, block: for_texts.see(asking, found, block.T),
-        progress=part_of(progress, work, total),
+        advance=part_of(advance, work, total),
     )
     return Suggestions(
         rows,

@@ -194,13 +194,13 @@ def _found(
 ) -> auditing.Audit:
     """The audit of a run's pairs, with suggestions for so many suspects."""
     with watch("similarities") as progress:
-        similarity = scorer.pair_similarities(pairs, progress=progress)
+        similarity = scorer.pair_similarities(pairs, advance=progress)
     found = auditing.audit(pairs, beliefs, similarity, threshold=threshold)
     suspects = found.suspects[:suggest]
     if not len(suspects):
         return found
     with watch("suggestions") as progress:
-        return replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, progress=progress))
+        return replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, advance=progress))
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from crcl.errors import InputError
 from crcl.experiments import figures as drawing
 from crcl.metrics import Retrieval
 from crcl.plots import figures as plots
+from crcl.retrieval.evaluation import check_folds, evaluate_each, mean_similarities
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import check_folds, evaluate_each, mean_similarities
 from crcl.retrieval.similarity_file import check_similarity_file, similarity_file
 from crcl.runs.describe import conditions, stored_config
 from crcl.runs.folder import Run
@@ -62,7 +62,7 @@ def evaluate(
         refuse_input(save_sims, pairs.source, opened[0][1].data.path)
     with similarity_file(save_sims, pairs) if save_sims else nullcontext() as sims, watch("scoring") as progress:
         scorers = [scorer for _, _, scorer in opened]
-        found = evaluate_each(scorers, pairs, folds=folds, progress=progress, out=sims)
+        found = evaluate_each(scorers, pairs, folds=folds, advance=progress, out=sims)
     scores = found.together
     about_runs = [conditions(run, stored) for run, stored, _ in opened]
     members = [(run, scored) for (run, _, _), scored in zip(opened, found.members, strict=True)]
@@ -130,7 +130,7 @@ def plot(
         pairs = inputs.read_split(stored, split)
         inputs.check_features(opened, pairs)
         with watch("scoring") as progress:
-            sims = mean_similarities([scorer], pairs, progress=progress)
+            sims = mean_similarities([scorer], pairs, advance=progress)
         figures["ranks"] = drawing.ranks(sims, pairs, split)
     make_folder(folder)
     for name, figure in figures.items():

@@ -16,8 +16,9 @@ from crcl.errors import InputError
 from crcl.features.grid import grid_features
 from crcl.metrics import Detection, Retrieval
 from crcl.plots import figures as plots
+from crcl.progress import Advance
+from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import Progress, evaluate
 from crcl.training.build import train
 from crcl.training.inputs import audited_pairs, read_split
 from crcl.training.loop import Listener
@@ -31,7 +32,7 @@ LEFT_BEHIND = {
     "worst.png": "the worst pairs with their images",
 }
 
-Watch = Callable[[str], AbstractContextManager[Progress]]
+Watch = Callable[[str], AbstractContextManager[Advance]]
 """Gives what is told of the progress of some named work."""
 
 

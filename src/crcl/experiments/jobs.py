@@ -29,8 +29,8 @@ from crcl.experiments import SCORES
 from crcl.experiments.planning import Job, Trial
 from crcl.metrics import Retrieval
 from crcl.progress import duration
+from crcl.retrieval.evaluation import evaluate_each
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import evaluate_each
 from crcl.runs.describe import epochs_done
 from crcl.runs.folder import Run
 from crcl.storage import is_locked, write_arrays, write_bytes, write_json

@@ -2,38 +2,24 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from crcl import metrics
 from crcl.data.batches import Standardize
 from crcl.data.split import Split
 from crcl.data.text.subwords import Words
 from crcl.data.text.vectors import Texts, TextVectors
-from crcl.errors import InputError, TrainingError
+from crcl.errors import TrainingError
 from crcl.matchers.base import Encoded, Matcher, reads_vectors, scoring
-from crcl.retrieval.similarity_file import beside
-
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
+from crcl.progress import Advance
 
 _IMAGES = 2**16  # that meet a block of texts at a time: their similarities take 32 MB
 _AT_HAND = 2**26  # numbers of a matrix on disk that are filled at a time, in any order: 256 MB stay in memory
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Scores of several matchers."""
-
-    together: metrics.Retrieval
-    """By the mean of their similarities."""
-    members: list[metrics.Retrieval]
-    """Of each alone."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +45,7 @@ class Scorer:
         pairs: Split,
         *,
         tokens: Texts | None = None,
-        progress: Progress | None = None,
+        advance: Advance | None = None,
         out: np.ndarray | None = None,
     ) -> np.ndarray:
         """Every image with every caption. (images, captions) float32
@@ -73,7 +59,7 @@ class Scorer:
         def keep(rows: slice, columns: np.ndarray, block: Tensor) -> None:
             sims[rows, columns] = block.cpu().numpy()
 
-        self.score(pairs, tokens, np.arange(pairs.images), np.arange(len(pairs)), keep, progress=progress)
+        self.score(pairs, tokens, np.arange(pairs.images), np.arange(len(pairs)), keep, advance=advance)
         return sims
 
     def score(
@@ -84,7 +70,7 @@ class Scorer:
         captions: np.ndarray,
         see: Callable[[slice, np.ndarray, Tensor], None],
         *,
-        progress: Progress | None = None,
+        advance: Advance | None = None,
     ) -> None:
         """Each of some images with each of some captions, both given by number, block by block.
 
@@ -96,8 +82,8 @@ class Scorer:
         def tell(*, images: int = 0, cells: int = 0) -> None:
             nonlocal encoded, scored
             encoded, scored = encoded + images, scored + cells
-            if progress is not None:
-                progress(encoded + comparing * scored // all_of, total)
+            if advance is not None:
+                advance(encoded + comparing * scored // all_of, total)
 
         with scoring(self.matcher) as device:
             order = _by_length(tokens.lengths[captions], max(_AT_HAND // max(len(images), 1), 1024))
@@ -135,7 +121,7 @@ class Scorer:
                 yield slice(first, end), chunk
                 first, held = end, 0
 
-    def pair_similarities(self, pairs: Split, *, progress: Progress | None = None) -> np.ndarray:
+    def pair_similarities(self, pairs: Split, *, advance: Advance | None = None) -> np.ndarray:
         """Each caption with the image that it is shown with. (pairs,) float32"""
         tokens = self.tokens(pairs)
         own = np.empty(len(pairs), dtype=np.float32)
@@ -149,8 +135,8 @@ class Scorer:
                 images = self._encode_images(pairs, distinct, device)
                 sims = self.matcher.similarity(images, self._encode_texts(tokens, numbers, device))
                 own[numbers] = sims.float().cpu().numpy()[which, np.arange(len(numbers))]
-                if progress is not None:
-                    progress(min(start + block, len(pairs)), len(pairs))
+                if advance is not None:
+                    advance(min(start + block, len(pairs)), len(pairs))
         return own
 
     def _encode_images(self, pairs: Split, images: np.ndarray, device: torch.device) -> Encoded:
@@ -166,109 +152,6 @@ class Scorer:
     def _encode_texts(self, tokens: Texts, numbers: np.ndarray, device: torch.device) -> Encoded:
         ids, real = tokens.side_by_side(numbers)
         return self.matcher.encode_texts(torch.from_numpy(ids).to(device), torch.from_numpy(real.sum(1)).to(device))
-
-
-def evaluate(
-    scorers: Sequence[Scorer],
-    pairs: Split,
-    *,
-    folds: int = 1,
-    tokens: Texts | None = None,
-    progress: Progress | None = None,
-) -> metrics.Retrieval:
-    """Retrieval scores of one matcher, or of several by the mean of their similarities.
-
-    `folds` cuts the images into so many consecutive parts of one size and averages their scores (COCO 1K: 5 folds).
-    `tokens` are the captions in the words of the only scorer, where they are known already.
-    """
-    return evaluate_each(scorers, pairs, folds=folds, tokens=tokens, progress=progress).together
-
-
-def evaluate_each(
-    scorers: Sequence[Scorer],
-    pairs: Split,
-    *,
-    folds: int = 1,
-    tokens: Texts | None = None,
-    progress: Progress | None = None,
-    out: np.ndarray | None = None,
-) -> Evaluation:
-    """What `evaluate` gives, and the scores of each matcher alone; every similarity is computed once.
-
-    The mean similarities are left in `out` where it is given, without folds. Progress is that of all matchers together.
-    """
-    check_folds(pairs, folds)
-    if out is not None and folds > 1:
-        raise ValueError("folds leave no matrix of all images with all captions")
-    folded = [pairs] if folds == 1 else [_fold(pairs, fold, pairs.images // folds) for fold in range(folds)]
-    work = [len(scorers) * scoring_work(part.images, len(part)) for part in folded]
-    parts, done = [], 0
-    for part, own in zip(folded, work, strict=True):
-        known = tokens if folds == 1 else None
-        parts.append(_evaluate_part(scorers, part, tokens=known, progress=part_of(progress, done, sum(work)), out=out))
-        done += own
-    members = zip(*(part.members for part in parts), strict=True)
-    return Evaluation(
-        metrics.mean([part.together for part in parts]), [metrics.mean(list(member)) for member in members]
-    )
-
-
-def check_folds(pairs: Split, folds: int) -> None:
-    """Refuse folds that are not of one size, before long work."""
-    if not len(pairs):
-        raise InputError(f"{pairs.source}: no pairs to evaluate on")
-    if folds < 1 or pairs.images % folds:
-        raise InputError(f"{pairs.images} images cannot be cut into {folds} folds of one size")
-
-
-def _evaluate_part(
-    scorers: Sequence[Scorer],
-    pairs: Split,
-    *,
-    tokens: Texts | None,
-    progress: Progress | None,
-    out: np.ndarray | None,
-) -> Evaluation:
-    members: list[metrics.Retrieval] = []
-    mean = mean_similarities(
-        scorers,
-        pairs,
-        tokens=tokens,
-        progress=progress,
-        out=out,
-        each=lambda sims: members.append(metrics.retrieval(sims, pairs.image_index)),
-    )
-    together = metrics.retrieval(mean, pairs.image_index) if len(scorers) > 1 else members[0]
-    return Evaluation(together, members)
-
-
-def mean_similarities(
-    scorers: Sequence[Scorer],
-    pairs: Split,
-    *,
-    tokens: Texts | None = None,
-    progress: Progress | None = None,
-    out: np.ndarray | None = None,
-    each: Callable[[np.ndarray], None] | None = None,
-) -> np.ndarray:
-    """Mean of the matchers' similarities, each computed once and shown to `each`. (images, captions)"""
-    work = scoring_work(pairs.images, len(pairs))
-    mean = spare = None
-    for number, scorer in enumerate(scorers):
-        part = part_of(progress, number * work, len(scorers) * work)
-        if mean is None:
-            mean = sims = scorer.similarities(pairs, tokens=tokens, progress=part, out=out)
-        else:
-            spare = sims = scorer.similarities(pairs, progress=part, out=beside(mean) if spare is None else spare)
-        if each is not None:
-            each(sims)
-        if sims is not mean:
-            mean += sims
-    if mean is None:
-        raise ValueError("no matcher to score with")
-    if len(scorers) > 1:
-        mean /= len(scorers)
-    return mean
 
 
 def _side_by_side(
@@ -302,9 +185,9 @@ def scoring_work(images: int, captions: int) -> int:
     return images + max(images, captions)
 
 
-def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
+def part_of(advance: Advance | None, before: int, total: int) -> Advance | None:
     """Progress of a part of the work: so much was done before, out of so much in all."""
-    return None if progress is None else lambda done, _: progress(before + done, total)
+    return None if advance is None else lambda done, _: advance(before + done, total)
 
 
 def _by_length(lengths: np.ndarray, width: int) -> np.ndarray:
@@ -313,19 +196,3 @@ def _by_length(lengths: np.ndarray, width: int) -> np.ndarray:
     These stand side by side, so that a matrix on disk is filled from left to right. (captions,)
     """
     return np.lexsort((lengths, np.arange(len(lengths)) // width))
-
-
-def _fold(pairs: Split, fold: int, size: int) -> Split:
-    images = np.arange(fold * size, (fold + 1) * size)
-    members = np.flatnonzero((pairs.image_index >= images[0]) & (pairs.image_index <= images[-1]))
-    if not len(members):
-        raise InputError(f"{pairs.source}: no captions for images {images[0]} to {images[-1]}, fold {fold + 1}")
-    return replace(
-        pairs,
-        captions=[pairs.captions[int(row)] for row in members],
-        image_index=pairs.image_index[members] - images[0],
-        image_ids=pairs.image_ids[images[0] : images[-1] + 1],
-        truth=None,
-        feature_rows=images if pairs.feature_rows is None else pairs.feature_rows[images],
-        caption_rows=pairs.rows[members],
-    )

@@ -77,6 +77,7 @@ class Run:
         fingerprint: str,
         imported: str = "",
         features: str = "",
+        made: dict[str, Any] | None = None,
     ) -> None:
         self.path = path
         self.config = config
@@ -86,6 +87,8 @@ class Run:
         """Where the weights come from, in words, if they were not trained here."""
         self.features = features
         """The digest of the features that it was trained on; empty in older runs."""
+        self.made = made or {}
+        """How the features were made: extractor, model, version, settings; empty where that is not known."""
 
     @property
     def networks(self) -> int:
@@ -110,6 +113,7 @@ class Run:
         start: Learnt | None = None,
         learnt: Learnt | None = None,
         imported: str = "",
+        made: dict[str, Any] | None = None,
         overwrite: bool = False,
     ) -> "Run":
         """Start a run folder; an existing one is replaced only if asked.
@@ -141,12 +145,12 @@ class Run:
                         _write_beliefs(fresh / beliefs, state.beliefs, sizes["pairs"])
                 files = sorted(file.name for file in fresh.iterdir())
                 about = {"format": FORMAT, "files": files, "sizes": sizes, "fingerprint": fingerprint}
-                optional = {"features": features, "imported": imported}
+                optional: dict[str, Any] = {"features": features, "imported": imported, "made": made}
                 about |= {name: value for name, value in optional.items() if value}
                 write_json(fresh / "config.json", about | {"config": config})
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
-        return cls(path, config, sizes, fingerprint, imported, features)
+        return cls(path, config, sizes, fingerprint, imported, features, made)
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
@@ -168,12 +172,16 @@ class Run:
                 "use the version of crcl that wrote it, or train again"
             )
         config, sizes, files = content.get("config"), content.get("sizes"), content.get("files", [])
+        made = content.get("made", {})
         if isinstance(sizes, dict):
             sizes.setdefault("networks", 1)  # older runs do not say
-        if not isinstance(config, dict) or not isinstance(files, list) or not valid_sizes(sizes):
+        records = isinstance(config, dict) and isinstance(files, list) and isinstance(made, dict)
+        if not records or not valid_sizes(sizes):
             raise InputError(f"{path / 'config.json'}: incomplete; train again with --overwrite")
-        known = (str(content.get(name, "")) for name in ("fingerprint", "imported", "features"))
-        run = cls(path, config, sizes, *known)
+        fingerprint, imported, features = (
+            str(content.get(name, "")) for name in ("fingerprint", "imported", "features")
+        )
+        run = cls(path, config, sizes, fingerprint, imported, features, made)
         run.require(*files)
         return run
 

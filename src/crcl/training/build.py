@@ -19,8 +19,9 @@ from crcl.matchers.clip import Pretrained
 from crcl.matchers.clip import load as load_published
 from crcl.methods.base import Learner, Method
 from crcl.metrics import Retrieval
+from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
-from crcl.retrieval.scoring import Scorer, evaluate
+from crcl.retrieval.scoring import Scorer
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Learnt, Run, refuse_existing
 from crcl.runs.restore import choose_device, matcher_maker

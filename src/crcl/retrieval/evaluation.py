@@ -1,0 +1,143 @@
+"""Retrieval scores of trained matchers on a split: of one, of several together, and in folds."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crcl import metrics
+from crcl.data.split import Split
+from crcl.data.text.vectors import Texts
+from crcl.errors import InputError
+from crcl.progress import Advance
+from crcl.retrieval.scoring import Scorer, part_of, scoring_work
+from crcl.retrieval.similarity_file import beside
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of several matchers."""
+
+    together: metrics.Retrieval
+    """By the mean of their similarities."""
+    members: list[metrics.Retrieval]
+    """Of each alone."""
+
+
+def evaluate(
+    scorers: Sequence[Scorer],
+    pairs: Split,
+    *,
+    folds: int = 1,
+    tokens: Texts | None = None,
+    advance: Advance | None = None,
+) -> metrics.Retrieval:
+    """Retrieval scores of one matcher, or of several by the mean of their similarities.
+
+    `folds` cuts the images into so many consecutive parts of one size and averages their scores (COCO 1K: 5 folds).
+    `tokens` are the captions in the words of the only scorer, where they are known already.
+    """
+    return evaluate_each(scorers, pairs, folds=folds, tokens=tokens, advance=advance).together
+
+
+def evaluate_each(
+    scorers: Sequence[Scorer],
+    pairs: Split,
+    *,
+    folds: int = 1,
+    tokens: Texts | None = None,
+    advance: Advance | None = None,
+    out: np.ndarray | None = None,
+) -> Evaluation:
+    """What `evaluate` gives, and the scores of each matcher alone; every similarity is computed once.
+
+    The mean similarities are left in `out` where it is given, without folds. Progress is that of all matchers together.
+    """
+    check_folds(pairs, folds)
+    if out is not None and folds > 1:
+        raise ValueError("folds leave no matrix of all images with all captions")
+    folded = [pairs] if folds == 1 else [_fold(pairs, fold, pairs.images // folds) for fold in range(folds)]
+    work = [len(scorers) * scoring_work(part.images, len(part)) for part in folded]
+    parts, done = [], 0
+    for part, own in zip(folded, work, strict=True):
+        known = tokens if folds == 1 else None
+        parts.append(_evaluate_part(scorers, part, tokens=known, advance=part_of(advance, done, sum(work)), out=out))
+        done += own
+    members = zip(*(part.members for part in parts), strict=True)
+    return Evaluation(
+        metrics.mean([part.together for part in parts]), [metrics.mean(list(member)) for member in members]
+    )
+
+
+def check_folds(pairs: Split, folds: int) -> None:
+    """Refuse folds that are not of one size, before long work."""
+    if not len(pairs):
+        raise InputError(f"{pairs.source}: no pairs to evaluate on")
+    if folds < 1 or pairs.images % folds:
+        raise InputError(f"{pairs.images} images cannot be cut into {folds} folds of one size")
+
+
+def _evaluate_part(
+    scorers: Sequence[Scorer],
+    pairs: Split,
+    *,
+    tokens: Texts | None,
+    advance: Advance | None,
+    out: np.ndarray | None,
+) -> Evaluation:
+    members: list[metrics.Retrieval] = []
+    mean = mean_similarities(
+        scorers,
+        pairs,
+        tokens=tokens,
+        advance=advance,
+        out=out,
+        each=lambda sims: members.append(metrics.retrieval(sims, pairs.image_index)),
+    )
+    together = metrics.retrieval(mean, pairs.image_index) if len(scorers) > 1 else members[0]
+    return Evaluation(together, members)
+
+
+def mean_similarities(
+    scorers: Sequence[Scorer],
+    pairs: Split,
+    *,
+    tokens: Texts | None = None,
+    advance: Advance | None = None,
+    out: np.ndarray | None = None,
+    each: Callable[[np.ndarray], None] | None = None,
+) -> np.ndarray:
+    """Mean of the matchers' similarities, each computed once and shown to `each`. (images, captions)"""
+    work = scoring_work(pairs.images, len(pairs))
+    mean = spare = None
+    for number, scorer in enumerate(scorers):
+        part = part_of(advance, number * work, len(scorers) * work)
+        if mean is None:
+            mean = sims = scorer.similarities(pairs, tokens=tokens, advance=part, out=out)
+        else:
+            spare = sims = scorer.similarities(pairs, advance=part, out=beside(mean) if spare is None else spare)
+        if each is not None:
+            each(sims)
+        if sims is not mean:
+            mean += sims
+    if mean is None:
+        raise ValueError("no matcher to score with")
+    if len(scorers) > 1:
+        mean /= len(scorers)
+    return mean
+
+
+def _fold(pairs: Split, fold: int, size: int) -> Split:
+    images = np.arange(fold * size, (fold + 1) * size)
+    members = np.flatnonzero((pairs.image_index >= images[0]) & (pairs.image_index <= images[-1]))
+    if not len(members):
+        raise InputError(f"{pairs.source}: no captions for images {images[0]} to {images[-1]}, fold {fold + 1}")
+    return replace(
+        pairs,
+        captions=[pairs.captions[int(row)] for row in members],
+        image_index=pairs.image_index[members] - images[0],
+        image_ids=pairs.image_ids[images[0] : images[-1] + 1],
+        truth=None,
+        feature_rows=images if pairs.feature_rows is None else pairs.feature_rows[images],
+        caption_rows=pairs.rows[members],
+    )
