@@ -1,3 +1,3 @@
 """Learn from image-caption pairs that are partly wrong."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -24,7 +24,11 @@ from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"),
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER),
+        reason="Chromium is missing: on Debian, apt-get install chromium chromium-driver; elsewhere put chromium and "
+        "chromedriver on the PATH",
+    ),
 ]
 
 

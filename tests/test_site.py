@@ -1,0 +1,37 @@
+"""The documentation site builds without a warning, and loads nothing from elsewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs", reason="mkdocs is missing: pip install -e '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    built = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_every_page_is_in_the_site(site: Path) -> None:
+    pages = {page.relative_to(ROOT / "docs").with_suffix(".html") for page in (ROOT / "docs").rglob("*.md")}
+    assert len(pages) > 15
+    assert all((site / page).is_file() for page in pages)
+    assert (site / "search/search_index.json").stat().st_size > 10_000
+
+
+def test_nothing_is_loaded_from_outside_the_site(site: Path) -> None:
+    loads = re.compile(r"<(?:script|img|iframe|source)[^>]+src=\"?(https?:)?//|<link[^>]+href=\"?(?:https?:)?//")
+    for page in site.rglob("*.html"):
+        tags = [tag.group() for tag in loads.finditer(page.read_text("utf-8")) if 'rel="canonical"' not in tag.group()]
+        assert tags == [], page
+    for style in site.rglob("*.css"):
+        assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text("utf-8")) == [], style
