@@ -27,13 +27,12 @@ import torch
 from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
-from crcl import config, metrics
+from crcl import config, metrics, plots
 from crcl.cli.terminal import Terminal
 from crcl.data.split import Split
 from crcl.errors import InputError, TrainingError
 from crcl.experiments.tables import NOTHING, spread
 from crcl.metrics import detection
-from crcl.plots import figures as plots
 from crcl.retrieval.evaluation import mean_similarities
 from crcl.retrieval.opening import open_scorer
 from crcl.runs.folder import Run

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tiny import SMALL, write_folder
 
+from crcl import plots
 from crcl.errors import TrainingError
-from crcl.plots import figures as plots
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.training import assembly

@@ -22,8 +22,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods",),
     ("matchers", "features"),
     ("data",),
-    ("config", "storage"),
-    ("losses", "ledger", "metrics", "theory", "plots", "progress"),
+    ("config", "storage", "plots"),
+    ("losses", "ledger", "metrics", "theory", "progress"),
     ("errors",),
 )
 """From top to bottom. A module imports from its own layer and from those below."""

@@ -21,7 +21,7 @@ from PIL import Image
 from reproduced import SEEDS, TINY, Crcl, rows, words
 from tiny import call, environment, start, write_folder
 
-from crcl import experiments
+from crcl import experiments, plots
 from crcl.cli.console import terminal
 from crcl.config import differences
 from crcl.data.text.vocabulary import Vocabulary
@@ -29,7 +29,6 @@ from crcl.errors import Interrupted, TrainingError
 from crcl.experiments import jobs, reproduce
 from crcl.experiments.planning import Planner
 from crcl.metrics import retrieval
-from crcl.plots import figures as plots
 from crcl.retrieval.evaluation import mean_similarities
 from crcl.retrieval.opening import open_scorer
 from crcl.storage import is_locked, locked

@@ -7,9 +7,10 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from crcl import experiments
+from crcl import experiments, plots
 from crcl.errors import InputError
-from crcl.plots import figures as plots
+from crcl.plots.correspondence import BINS
+from crcl.plots.style import LINES
 
 RNG = np.random.default_rng(0)
 TRUTH = RNG.random(500) < 0.6
@@ -124,7 +125,7 @@ def test_decoys_and_the_threshold_are_told_apart_and_empty_bins_have_no_outline(
     shown = dict(zip((label.split()[0] for label in labels), handles, strict=True))
     assert shown["decoys"].get_edgecolor()[:3] != matplotlib.colors.to_rgb(shown["threshold"].get_color())
     assert shown["decoys"].get_linestyle() in ("-", "solid")
-    assert np.isnan(shown["decoys"].get_data().values).sum() == plots.BINS - 2
+    assert np.isnan(shown["decoys"].get_data().values).sum() == BINS - 2
 
 
 def test_auroc_and_values_are_written_out():
@@ -150,7 +151,7 @@ def test_the_lines_of_robustness_are_told_apart_without_colour(tmp_path):
     figure = plots.robustness([0.2, 0.4], names, np.arange(22).reshape(11, 2))
     lines = [container.lines[0] for container in figure.axes[0].containers]
     assert len({line.get_marker() for line in lines}) == 11
-    assert len({line.get_color() for line in lines}) == len(plots.LINES)
+    assert len({line.get_color() for line in lines}) == len(LINES)
     assert lines[0].get_linewidth() > max(line.get_linewidth() for line in lines[1:])
     assert written(figure, tmp_path / "a.png").std() > 0
 
@@ -185,7 +186,7 @@ def test_panels_of_distributions_have_the_axes_that_are_asked_for():
     one, other = figure.axes
     assert one.get_xlim() == other.get_xlim() == (-0.01, 1.01)
     for axes in (one, other):
-        np.testing.assert_allclose(axes.patches[0].get_data().edges, np.linspace(0, 1, plots.BINS + 1))
+        np.testing.assert_allclose(axes.patches[0].get_data().edges, np.linspace(0, 1, BINS + 1))
 
 
 def test_the_title_of_a_figure_is_as_wide_as_it():

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from crcl import plots
 from crcl.auditing import result as auditing
 from crcl.cli.console import warn_if_unfinished, watch
 from crcl.cli.options import Device, Features, Ids, Memory, TextFeatures, located, make_folder, refuse_input
@@ -16,7 +17,6 @@ from crcl.cli.screen import out
 from crcl.errors import InputError
 from crcl.experiments import figures as drawing
 from crcl.metrics import Retrieval
-from crcl.plots import figures as plots
 from crcl.retrieval.evaluation import check_folds, evaluate_each, mean_similarities
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.similarity_file import check_similarity_file, similarity_file

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crcl import plots
 from crcl.auditing import result as audit
 from crcl.config import Config, load
 from crcl.data import scenes
@@ -15,7 +16,6 @@ from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.features.grid import grid_features
 from crcl.metrics import Detection, Retrieval
-from crcl.plots import figures as plots
 from crcl.progress import Advance
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer

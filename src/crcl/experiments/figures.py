@@ -5,11 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 from matplotlib.figure import Figure
 
-from crcl import metrics
+from crcl import metrics, plots
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.metrics import detection
-from crcl.plots import figures as plots
 from crcl.runs.folder import Run
 
 NEEDED = {"learning_rate", "best", "beliefs"}

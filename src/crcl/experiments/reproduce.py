@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from crcl import theory
+from crcl import plots, theory
 from crcl.errors import InputError
 from crcl.experiments import SCORES, Experiment
 from crcl.experiments import tables as comparison
@@ -16,7 +16,6 @@ from crcl.experiments.jobs import Say, Store, missing
 from crcl.experiments.planning import Block, Entry, Job, Planner
 from crcl.experiments.tables import Line, Part
 from crcl.metrics import detection
-from crcl.plots import figures as plots
 from crcl.runs.describe import epochs_done
 from crcl.runs.folder import Run
 from crcl.storage import write_bytes

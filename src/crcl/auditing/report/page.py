@@ -19,7 +19,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from crcl import __version__
+from crcl import __version__, plots
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.report.gallery import Gallery, blank_card, plain_caption
 from crcl.auditing.report.thumbnails import FindImage, Thumbnails
@@ -27,7 +27,6 @@ from crcl.auditing.result import LOW_BELIEF, Audit
 from crcl.auditing.suggestions import Suggestions
 from crcl.data.files import read_bytes
 from crcl.errors import InputError
-from crcl.plots import figures as plots
 from crcl.storage import locked, require_writable, write_bytes
 
 MOST = 10_000
