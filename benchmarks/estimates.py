@@ -21,9 +21,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from crcl import config
 from crcl.auditing import estimate as decoys
-from crcl.cli.terminal import Terminal
 from crcl.data import decoys as drawn_decoys
 from crcl.retrieval.opening import open_scorer
+from crcl.terminal import Terminal
 from crcl.training import build as recipe
 from crcl.training import inputs
 
@@ -62,7 +62,7 @@ def train(options: argparse.Namespace, method: str, rate: float, seed: int) -> t
         settings=options.settings,
     )
     folder = options.runs / f"{chosen.matcher.name}-{rate:g}-{method}-{seed}"
-    recipe.train(chosen, folder, resume=True, listeners=[Terminal(recipe.schedule(chosen))])
+    recipe.train(chosen, folder, resume=True, progress=Terminal())
     return folder, chosen
 
 

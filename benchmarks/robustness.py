@@ -28,7 +28,6 @@ from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
 from crcl import config, metrics, plots
-from crcl.cli.terminal import Terminal
 from crcl.data.split import Split
 from crcl.errors import InputError, TrainingError
 from crcl.experiments.tables import NOTHING, spread
@@ -37,6 +36,7 @@ from crcl.retrieval.evaluation import mean_similarities
 from crcl.retrieval.opening import open_scorer
 from crcl.runs.folder import Run
 from crcl.storage import write_json
+from crcl.terminal import Terminal
 from crcl.training import assembly, inputs
 from crcl.training import build as recipe
 
@@ -152,7 +152,7 @@ def measured(job: dict[str, Any]) -> dict[str, Any]:
     if not values and job["gather"]:
         return {"failed": "not trained yet"}
     if not values or (job["crowd"] is not None and "people" not in values):
-        run = recipe.train(chosen, folder, resume=True, listeners=[terminal(chosen)])
+        run = recipe.train(chosen, folder, resume=True, progress=Terminal())
         values = score(run, chosen, job["crowd"])
         write_json(folder / "result.json", values)
     return {**values, "seconds": seconds(folder)}

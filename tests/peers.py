@@ -147,6 +147,6 @@ def assert_ends_alike_when_lost(tmp_path: Path, settings: Sequence[str], *, afte
     chosen = small_config(data, *settings, *more)
     expected = recipe.train(chosen, tmp_path / "reference").path
     with pytest.raises(Stop):
-        recipe.train(chosen, tmp_path / "run", listeners=[StopAfter(after)])
+        recipe.train(chosen, tmp_path / "run", progress=StopAfter(after))
     recipe.train(chosen, tmp_path / "run", resume=True)
     assert_same_runs(tmp_path / "run", expected)

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("matchers", "features"),
     ("data",),
     ("config", "storage", "plots"),
-    ("losses", "ledger", "metrics", "theory", "progress"),
+    ("losses", "ledger", "metrics", "theory", "progress", "terminal"),
     ("errors",),
 )
 """From top to bottom. A module imports from its own layer and from those below."""

@@ -15,7 +15,7 @@ import torch
 
 from crcl import cli
 from crcl.config import Config, load
-from crcl.progress import Clock, StepLog
+from crcl.progress import Clock, Progress, StepLog
 
 torch.set_num_threads(1)  # the same sums in every process, and no quarrel about the machine's cores
 
@@ -127,25 +127,28 @@ class Stop(Exception):  # noqa: N818 - raised on purpose
     """A training ends here as if it had been killed: what is not saved is lost."""
 
 
-class StopAfter:
-    """A listener that ends the training after so many steps, before they can be saved."""
+class Noting(Progress):
+    """Keeps messages and status lines in a list."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+
+    def note(self, message: str) -> None:
+        self.lines.append(message)
+
+    status = note
+
+
+class StopAfter(Progress):
+    """Ends the training after so many steps, before they can be saved."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
 
-    def began(self, clock: Clock, steps: int) -> None:
-        pass
-
-    def stepped(self, clock: Clock, log: StepLog) -> None:
+    def step_done(self, clock: Clock, log: StepLog) -> None:
         self.left -= 1
         if self.left == 0:
             raise Stop
-
-    def measured(self, record: dict[str, Any]) -> None:
-        pass
-
-    def ended(self) -> None:
-        pass
 
 
 def assert_same_runs(one: Path, other: Path) -> None:

@@ -49,6 +49,10 @@ class Progress:
         """A message worth knowing although nothing is wrong; goes to the logger `crcl` unless overridden."""
         _log.info(message)
 
+    def status(self, message: str) -> None:
+        """What is being done now, one line for each of several long steps."""
+        _log.info(message)
+
     @contextmanager
     def task(self, name: str) -> Iterator[Advance]:
         """A named piece of counted work; yields the function that reports how much is done."""
@@ -83,6 +87,10 @@ class Together(Progress):
     def note(self, message: str) -> None:
         for receiver in self.receivers:
             receiver.note(message)
+
+    def status(self, message: str) -> None:
+        for receiver in self.receivers:
+            receiver.status(message)
 
     @contextmanager
     def task(self, name: str) -> Iterator[Advance]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import small_config, write_folder
+from tiny import Noting, small_config, write_folder
 
 from crcl.auditing import estimate as decoys
 from crcl.data import decoys as drawn_decoys
@@ -100,14 +100,14 @@ def test_a_training_goes_on_from_a_run_with_the_same_decoys_only(tmp_path: Path)
     first = recipe.train(small_config(data, "data.decoys=0.25"), tmp_path / "first")
     said: list[str] = []
     start = {"train.start": str(tmp_path / "first")}
-    second = recipe.train(small_config(data, "data.decoys=0.25", **start), tmp_path / "second", say=said.append)
+    second = recipe.train(small_config(data, "data.decoys=0.25", **start), tmp_path / "second", progress=Noting(said))
     begun = second.load_start()
     assert begun is not None
     assert begun.beliefs is not None
     np.testing.assert_array_equal(begun.beliefs, np.concatenate([first.load_ledger(), first.load_decoy_ledger()]))
     assert said == ["12 known mismatches are trained on beside 48 pairs, as decoys"]
     said.clear()
-    third = recipe.train(small_config(data, **start), tmp_path / "third", say=said.append)
+    third = recipe.train(small_config(data, **start), tmp_path / "third", progress=Noting(said))
     begun = third.load_start()
     assert begun is not None
     assert begun.beliefs is None

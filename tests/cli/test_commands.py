@@ -19,7 +19,6 @@ import pytest
 from tiny import Answer, Stop, StopAfter, call, command, environment, room, small_config, train_command, write_folder
 
 from crcl import __version__, cli, config
-from crcl.cli.terminal import Terminal
 from crcl.data import noise
 from crcl.data.sources.precomp import read
 from crcl.data.text.vocabulary import Vocabulary
@@ -29,6 +28,7 @@ from crcl.retrieval.evaluation import mean_similarities
 from crcl.retrieval.opening import open_scorer
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
+from crcl.terminal import Terminal
 from crcl.training import build as recipe
 from crcl.training import inputs
 
@@ -181,7 +181,7 @@ def test_train_does_not_touch_an_existing_run_and_overwrites_it_if_asked(
 
 def test_resume_needs_nothing_but_data_and_run(crcl: Crcl, data: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", listeners=[StopAfter(5)])
+        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(5))
     answer = crcl("train", data, "-o", tmp_path / "run", "--resume")
     assert answer.code == 0, answer.err
     assert len(Run.open(tmp_path / "run").metrics()) == 3
@@ -199,7 +199,7 @@ def test_resume_refuses_another_training(crcl: Crcl, data: Path, tmp_path: Path)
 def test_resume_follows_data_that_has_moved(crcl: Crcl, tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", listeners=[StopAfter(5)])
+        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(5))
     data.rename(tmp_path / "moved")
     answer = crcl("train", tmp_path / "moved", "-o", tmp_path / "run", "--resume")
     assert answer.code == 0, answer.err
@@ -245,11 +245,11 @@ def test_ctrl_c_in_training_never_advises_to_overwrite_what_was_saved(
     crcl: Crcl, data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, times: int
 ) -> None:
     class Stopping(Terminal):
-        def stepped(self, clock: Clock, log: StepLog) -> None:
+        def step_done(self, clock: Clock, log: StepLog) -> None:
             for _ in range(times):
                 os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("crcl.cli.console.Terminal", Stopping)
+    monkeypatch.setattr("crcl.cli.training.shown", Stopping())
     words = train_command(data, tmp_path / "run", "--overwrite")
     answer = crcl(*words)
     assert answer.code == 130
@@ -469,7 +469,7 @@ def test_an_unfinished_run_is_told_and_a_finished_one_too(
 ) -> None:
     data, run = write_folder(tmp_path / "data"), tmp_path / "run"
     with pytest.raises(Stop):
-        recipe.train(small_config(data), run, listeners=[StopAfter(7)])
+        recipe.train(small_config(data), run, progress=StopAfter(7))
     for word in ("audit", "evaluate"):
         assert "stopped after" in call(capsys, monkeypatch, word, str(run)).err
     assert call(capsys, monkeypatch, *train_command(data, run, "--resume")).code == 0

@@ -68,7 +68,7 @@ def test_detection_is_measured_against_the_injected_noise(run):
 def test_epochs_that_an_older_version_trained_are_left_out(data, tmp_path):
     config = small_config(data, "train.pieces=[3]")
     with pytest.raises(Stop):
-        recipe.train(config, tmp_path / "run", listeners=[StopAfter(5)])
+        recipe.train(config, tmp_path / "run", progress=StopAfter(5))
     run = Run.open(tmp_path / "run")
     done = len(run.metrics())
     assert 0 < done < 3
@@ -84,7 +84,7 @@ def test_epochs_that_an_older_version_trained_are_left_out(data, tmp_path):
 
 def test_a_run_without_epochs_or_with_damaged_metrics_is_refused(data, tmp_path, capsys, monkeypatch):
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", listeners=[StopAfter(1)])
+        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(1))
     answer = call(capsys, monkeypatch, "plot", str(tmp_path / "run"))
     assert answer.code == 2
     assert "there are no epochs to draw" in answer.err

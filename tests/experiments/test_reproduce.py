@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 from PIL import Image
 from reproduced import SEEDS, TINY, Crcl, rows, words
-from tiny import call, environment, start, write_folder
+from tiny import Noting, call, environment, start, write_folder
 
 from crcl import experiments, plots
-from crcl.cli.console import terminal
 from crcl.config import differences
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import Interrupted, TrainingError
 from crcl.experiments import jobs, reproduce
 from crcl.experiments.planning import Planner
 from crcl.metrics import retrieval
+from crcl.progress import SILENT
 from crcl.retrieval.evaluation import mean_similarities
 from crcl.retrieval.opening import open_scorer
 from crcl.storage import is_locked, locked
@@ -383,7 +383,7 @@ def test_processes_train_beside_each_other_and_tell_of_failures(data: Path, tmp_
     good, bad = (entry.trials[0].jobs[0] for entry in block.entries[:2])
     broken = jobs.Job("broken", "a broken one", 0, bad.config, (*bad.words, "--set", "train.lr=-1"))
     store, told = jobs.Store(tmp_path), []
-    failed = jobs.train_apart(store, [good, broken], 2, say=told.append)
+    failed = jobs.train_apart(store, [good, broken], 2, progress=Noting(told))
     assert store.finished(good)
     assert len(failed) == 1
     assert failed[0].startswith("a broken one: ")
@@ -393,7 +393,7 @@ def test_processes_train_beside_each_other_and_tell_of_failures(data: Path, tmp_
     assert sum(f"; done: {good.about}" in line for line in told) == 1
     log = tmp_path / "logs" / "broken.log"
     before = log.read_bytes()
-    assert jobs.train_apart(store, [broken], 2, say=told.append) == failed
+    assert jobs.train_apart(store, [broken], 2, progress=Noting(told)) == failed
     assert log.read_bytes() == before * 2  # what was said before is kept
 
 
@@ -435,7 +435,7 @@ def test_a_run_that_another_process_trains_is_waited_for(data: Path, tmp_path: P
     until = time.monotonic() + 120
     while not is_locked(store.run(first)) and time.monotonic() < until:
         time.sleep(0.01)
-    assert jobs.train_here(store, [first, second], say=told.append, listen=terminal) == []
+    assert jobs.train_here(store, [first, second], progress=Noting(told)) == []
     assert process.wait() == 0
     assert store.finished(first)
     assert store.finished(second)
@@ -534,7 +534,7 @@ def test_ctrl_c_is_passed_on_to_processes(data: Path, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(time, "sleep", press)
     with pytest.raises(KeyboardInterrupt):
-        jobs.train_apart(jobs.Store(tmp_path), [job], 2, say=lambda line: None)
+        jobs.train_apart(jobs.Store(tmp_path), [job], 2, progress=SILENT)
     assert "stopped; what was saved is kept" in (tmp_path / "logs" / f"{job.key}.log").read_text("utf-8")
     with locked(tmp_path / "runs" / job.key):  # nobody trains there any more
         assert not jobs.Store(tmp_path).finished(job)

@@ -273,7 +273,7 @@ def test_a_training_that_was_stopped_ends_as_if_it_had_not_been_without_the_mode
     settings = chosen({"clip": model}, table, pixels, "train.save_minutes=0")
     recipe.train(settings, tmp_path / "whole")
     with pytest.raises(Stop):
-        recipe.train(settings, tmp_path / "stopped", listeners=[StopAfter(6)])
+        recipe.train(settings, tmp_path / "stopped", progress=StopAfter(6))
     shutil.rmtree(model)
     recipe.train(settings, tmp_path / "stopped", resume=True)
     assert_same_runs(tmp_path / "whole", tmp_path / "stopped")

@@ -136,7 +136,7 @@ def test_a_training_on_vectors_that_was_stopped_ends_as_if_it_had_not_been(data:
     chosen = small_config(data, *DUAL, "train.save_minutes=0")
     recipe.train(chosen, tmp_path / "whole")
     with pytest.raises(Stop):
-        recipe.train(chosen, tmp_path / "stopped", listeners=[StopAfter(9)])
+        recipe.train(chosen, tmp_path / "stopped", progress=StopAfter(9))
     recipe.train(chosen, tmp_path / "stopped", resume=True)
     assert_same_runs(tmp_path / "whole", tmp_path / "stopped")
 

@@ -250,7 +250,7 @@ def test_lost_in_any_phase_a_training_with_dropout_ends_bit_identical(tmp_path: 
     for steps in (3, 6, 9):  # 2 in the warm-up, then twice 2 of division and 2 of training
         run = tmp_path / f"run{steps}"
         with pytest.raises(Stop):
-            recipe.train(chosen, run, listeners=[StopAfter(steps)])
+            recipe.train(chosen, run, progress=StopAfter(steps))
         recipe.train(chosen, run, resume=True)
         assert_same_runs(run, expected)
 

@@ -412,7 +412,7 @@ def test_killed_in_either_pass_a_run_with_dropout_ends_bit_identical(tmp_path: P
     for steps in (4, 6):  # what is saved then: just after the first network has judged, and after the second one
         run = tmp_path / str(steps)
         with pytest.raises(Stop):
-            recipe.train(config, run, listeners=[StopAfter(steps)])
+            recipe.train(config, run, progress=StopAfter(steps))
         recipe.train(config, run, resume=True)
         assert_same_runs(run, expected)
 

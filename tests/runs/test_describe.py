@@ -53,7 +53,7 @@ def test_a_finished_run_is_described_with_its_best_epoch(tmp_path: Path) -> None
 def test_a_run_without_an_epoch_is_described_too(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     with pytest.raises(Stop):
-        recipe.train(small_config(data, method="infonce"), tmp_path / "run", listeners=[StopAfter(1)])
+        recipe.train(small_config(data, method="infonce"), tmp_path / "run", progress=StopAfter(1))
     facts = dict(describe(tmp_path / "run"))
     assert facts["progress"] == "0 of 2 epochs"
     assert "best epoch" not in facts

@@ -415,7 +415,7 @@ def in_another_process(work: Callable[[], Any]) -> multiprocessing.process.BaseP
 @pytest.mark.parametrize("how", ["resume", "overwrite"])
 def test_a_second_process_is_locked_out_of_a_run_and_may_not_overwrite_it(data: Path, tmp_path: Path, how: str) -> None:
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", listeners=[StopAfter(5)])
+        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(5))
     before = (tmp_path / "run" / "training.pt").read_bytes()
     with Run.open(tmp_path / "run").locked():
         second = in_another_process(lambda: recipe.train(small_config(data), tmp_path / "run", **{how: True}))

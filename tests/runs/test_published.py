@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.csv
 import pytest
 import torch
-from tiny import Answer, call, write_folder
+from tiny import Answer, Noting, call, write_folder
 from torch import nn
 
 from crcl.config import METHOD_NAMES
@@ -238,7 +238,7 @@ def test_scan_attends_and_pools_as_its_command_line_said(
     module = network("scan", len(vocabulary), **options)
     said: list[str] = []
     path = save(tmp_path, content("SCAN", parts(module), opt=argparse.Namespace(**given)))
-    run = adopt(path, data, tmp_path / "run", vocab=data / "tiny_precomp_vocab.json", say=said.append)
+    run = adopt(path, data, tmp_path / "run", vocab=data / "tiny_precomp_vocab.json", progress=Noting(said))
     np.testing.assert_array_equal(similarities(run, data), sims_of(module, data, vocabulary))
     assert said == (
         []

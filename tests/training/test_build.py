@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny import Stop, StopAfter, small_config, write_folder
+from tiny import Noting, Stop, StopAfter, small_config, write_folder
 
 from crcl import config
 from crcl.auditing import result as audit
@@ -127,7 +127,7 @@ def test_words_mismatches_and_scale_come_from_the_run_when_it_is_resumed(tmp_pat
     )
     first = inputs.read_data(chosen)
     with pytest.raises(Stop):
-        recipe.train(chosen, tmp_path / "run", listeners=[StopAfter(5)])
+        recipe.train(chosen, tmp_path / "run", progress=StopAfter(5))
     vocabulary.unlink()
     index.unlink()
     again = inputs.read_data(chosen, Run.open(tmp_path / "run"))
@@ -163,7 +163,7 @@ def test_words_weigh_by_how_few_captions_have_them(data: Path) -> None:
 
 def test_a_resumed_config_is_the_runs_own_with_what_may_change(data: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", listeners=[StopAfter(2)])
+        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(2))
     resumed = recipe.resumed_config(tmp_path / "run", settings=["train.workers=2", "train.save_minutes=1"])
     assert resumed.train.workers == 2
     assert resumed.train.pieces == (1, 2)
@@ -172,7 +172,7 @@ def test_a_resumed_config_is_the_runs_own_with_what_may_change(data: Path, tmp_p
 
 def test_a_run_is_not_gone_on_with_in_another_way(data: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", listeners=[StopAfter(2)])
+        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(2))
     changes = ["train.lr=0.5", "loss.tau=0.1", "train.workers=1"]
     with pytest.raises(InputError) as caught:
         recipe.resumed_config(tmp_path / "run", settings=changes)
@@ -280,7 +280,7 @@ def test_a_run_may_be_gone_on_with_in_less_memory(tmp_path: Path) -> None:
     config = small_config(data, *settings)
     recipe.train(config, tmp_path / "whole")
     with pytest.raises(Stop):
-        recipe.train(config, tmp_path / "run", listeners=[StopAfter(2)])
+        recipe.train(config, tmp_path / "run", progress=StopAfter(2))
     run = recipe.train(small_config(data, *settings, "train.memory=0.01"), tmp_path / "run", resume=True)
     assert run.metrics() == Run.open(tmp_path / "whole").metrics()
 
@@ -298,7 +298,7 @@ def test_cut_captions_and_captions_of_unknown_words_are_told(tmp_path: Path) -> 
     captions[0], captions[1] = "word " * 10_000, "zzz yyy"
     (data / "train_caps.txt").write_text("\n".join(captions) + "\n")
     told: list[str] = []
-    recipe.train(small_config(data), tmp_path / "run", say=told.append)
+    recipe.train(small_config(data), tmp_path / "run", progress=Noting(told))
     assert [line.split(" captions")[0] for line in told] == ["1", "1"]
 
 

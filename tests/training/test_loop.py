@@ -21,7 +21,7 @@ from crcl.errors import InputError, Interrupted, TrainingError
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Learner
 from crcl.metrics import Recall, Retrieval
-from crcl.progress import Clock, StepLog
+from crcl.progress import Clock, Progress, StepLog, Together
 from crcl.runs.folder import Run
 from crcl.training import assembly, inputs
 from crcl.training import build as recipe
@@ -62,22 +62,22 @@ class Counting:
             self.module.weight.copy_(state["weight"])
 
 
-class Listening:
-    """A listener that writes down what it is told."""
+class Listening(Progress):
+    """Writes down what it is told."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def began(self, clock: Clock, steps: int) -> None:
+    def epoch_started(self, clock: Clock, steps: int) -> None:
         self.told.append(("began", clock.piece, clock.epoch, steps))
 
-    def stepped(self, clock: Clock, log: StepLog) -> None:
+    def step_done(self, clock: Clock, log: StepLog) -> None:
         self.told.append("stepped")
 
-    def measured(self, record: dict[str, Any]) -> None:
+    def epoch_done(self, record: dict[str, Any]) -> None:
         self.told.append(("measured", record["piece"], record["epoch"]))
 
-    def ended(self) -> None:
+    def training_ended(self) -> None:
         self.told.append("ended")
 
 
@@ -171,7 +171,7 @@ def test_steps_that_do_not_train_are_not_in_the_loss() -> None:
 def test_metrics_are_written_line_by_line_and_returned_whole_after_a_resume(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     with pytest.raises(Stop):
-        fit_counting(Counting(), Schedule((1, 2)), run=run, listeners=[StopAfter(5)])
+        fit_counting(Counting(), Schedule((1, 2)), run=run, progress=StopAfter(5))
     assert len(run.metrics()) == 2
     records = fit_counting(Counting(), Schedule((1, 2)), run=run)
     assert [(record["piece"], record["epoch"]) for record in records] == [(0, 0), (1, 0), (1, 1)]
@@ -194,7 +194,7 @@ def test_seconds_of_an_epoch_count_what_was_done_before_it_was_left(
     monkeypatch.setattr("crcl.training.loop.time", SimpleNamespace(monotonic=lambda: now[0]))
     run = make_run(tmp_path / "run")
     with pytest.raises(Stop):  # in the second step of two; the first is saved
-        fit_counting(Slow(), Schedule((1,)), run=run, save_minutes=0, listeners=[StopAfter(2)])
+        fit_counting(Slow(), Schedule((1,)), run=run, save_minutes=0, progress=StopAfter(2))
     fit_counting(Slow(), Schedule((1,)), run=run, save_minutes=0)
     assert (run.path / "timing.jsonl").read_text() == '{"piece": 0, "epoch": 0, "seconds": 20.0}\n'
 
@@ -202,7 +202,7 @@ def test_seconds_of_an_epoch_count_what_was_done_before_it_was_left(
 def test_lines_written_after_the_state_are_taken_back(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     with pytest.raises(Stop):
-        fit_counting(Counting(), Schedule((3,)), run=run, listeners=[StopAfter(3)])
+        fit_counting(Counting(), Schedule((3,)), run=run, progress=StopAfter(3))
     run.append("metrics.jsonl", {"epoch": "of a training that was killed before it could save"})
     assert [record["epoch"] for record in fit_counting(Counting(), Schedule((3,)), run=run)] == [0, 1, 2]
 
@@ -217,7 +217,7 @@ def test_a_finished_training_is_not_trained_further(tmp_path: Path) -> None:
 
 def test_listeners_hear_of_every_step_and_epoch_and_of_the_end() -> None:
     listening = Listening()
-    fit_counting(Counting(), Schedule((1, 1)), listeners=[listening])
+    fit_counting(Counting(), Schedule((1, 1)), progress=listening)
     epochs = [[("began", p, 0, 2), "stepped", "stepped", ("measured", p, 0)] for p in (0, 1)]
     assert listening.told == [*epochs[0], *epochs[1], "ended"]
 
@@ -225,7 +225,7 @@ def test_listeners_hear_of_every_step_and_epoch_and_of_the_end() -> None:
 def test_listeners_hear_of_the_end_after_an_error_too() -> None:
     listening = Listening()
     with pytest.raises(Stop):
-        fit_counting(Counting(), Schedule((1,)), listeners=[listening, StopAfter(1)])
+        fit_counting(Counting(), Schedule((1,)), progress=Together(listening, StopAfter(1)))
     assert listening.told[-1] == "ended"
 
 
@@ -236,9 +236,9 @@ class Signalling(StopAfter):
         super().__init__(steps)
         self.number, self.times = number, times
 
-    def stepped(self, clock: Clock, log: StepLog) -> None:
+    def step_done(self, clock: Clock, log: StepLog) -> None:
         try:
-            super().stepped(clock, log)
+            super().step_done(clock, log)
         except Stop:
             for _ in range(self.times):
                 os.kill(os.getpid(), self.number)
@@ -249,7 +249,7 @@ def test_a_signal_ends_the_training_after_the_step_with_its_state_saved(tmp_path
     run = make_run(tmp_path / "run")
     before = signal.getsignal(number)
     with pytest.raises(Interrupted):
-        fit_counting(Counting(), Schedule((2,)), run=run, listeners=[Signalling(3, number)])
+        fit_counting(Counting(), Schedule((2,)), run=run, progress=Together(Signalling(3, number)))
     assert signal.getsignal(number) is before
     state = torch.load(run.path / "training.pt", weights_only=True)
     assert (state["progress"]["epoch"], state["progress"]["step"]) == (1, 1)
@@ -257,7 +257,7 @@ def test_a_signal_ends_the_training_after_the_step_with_its_state_saved(tmp_path
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
     with pytest.raises(KeyboardInterrupt):
-        fit_counting(Counting(), Schedule((2,)), listeners=[Signalling(1, signal.SIGINT, times=2)])
+        fit_counting(Counting(), Schedule((2,)), progress=Together(Signalling(1, signal.SIGINT, times=2)))
 
 
 def test_a_training_in_another_thread_leaves_signals_alone() -> None:

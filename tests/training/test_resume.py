@@ -204,7 +204,7 @@ def test_lost_at_any_step_a_training_ends_bit_identical(tmp_path: Path, settings
         lost += 1
         run = tmp_path / f"run{lost}"
         try:
-            recipe.train(config, run, listeners=[StopAfter(2 * lost)])
+            recipe.train(config, run, progress=StopAfter(2 * lost))
             break
         except Stop:
             recipe.train(config, run, resume=True)
@@ -258,7 +258,7 @@ def test_a_full_disk_ends_the_training_with_a_message_and_the_old_state(tmp_path
     expected = recipe.train(small_config(data), tmp_path / "reference").path
     run = tmp_path / "run"
     with pytest.raises(Stop):
-        recipe.train(small_config(data), run, listeners=[StopAfter(5)])
+        recipe.train(small_config(data), run, progress=StopAfter(5))
     before = (run / "training.pt").read_bytes()
     room = len(before) // 2  # enough for all files but this one
     assert (run / "matcher.safetensors").stat().st_size < room

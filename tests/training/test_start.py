@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny import Answer, Stop, StopAfter, assert_same_runs, call, small_config, write_folder
+from tiny import Answer, Noting, Stop, StopAfter, assert_same_runs, call, small_config, write_folder
 
 from crcl.config import Config, load
 from crcl.errors import InputError
 from crcl.ledger import Ledger
 from crcl.methods.plain import Objective
-from crcl.progress import Clock, StepLog
+from crcl.progress import Clock, Progress, Together
 from crcl.runs.describe import conditions, describe, stored_config
 from crcl.runs.folder import Run
 from crcl.training import assembly
@@ -44,22 +44,18 @@ def further(data: Path, first: Run, *settings: str, **base: Any) -> Config:
     return small_config(data, "data.standardize=true", *settings, **{"train.start": str(first.path), **base})
 
 
-class Beginnings:
-    """A listener that keeps the weights at the beginning of each epoch."""
+class Beginnings(Progress):
+    """Keeps the weights at the beginning of each epoch."""
 
     def __init__(self) -> None:
         self.method: Any = None
         self.seen: dict[tuple[int, int], dict[str, torch.Tensor]] = {}
         self.beliefs: dict[tuple[int, int], np.ndarray] = {}
 
-    def began(self, clock: Clock, steps: int) -> None:
+    def epoch_started(self, clock: Clock, steps: int) -> None:
         state = self.method.learner.module.state_dict()
         self.seen[clock.piece, clock.epoch] = {name: value.clone() for name, value in state.items()}
         self.beliefs[clock.piece, clock.epoch] = self.method.correspondence.copy()
-
-    def stepped(self, clock: Clock, log: StepLog) -> None: ...
-    def measured(self, record: dict[str, Any]) -> None: ...
-    def ended(self) -> None: ...
 
 
 @pytest.fixture
@@ -82,7 +78,7 @@ def test_every_piece_begins_from_the_weights_of_the_run(
     data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
 ) -> None:
     said: list[str] = []
-    new = recipe.train(further(data, first), tmp_path / "new", listeners=[beginnings], say=said.append)
+    new = recipe.train(further(data, first), tmp_path / "new", progress=Together(beginnings, Noting(said)))
     for piece in (0, 1):
         for name, value in first.load_matcher().items():
             torch.testing.assert_close(beginnings.seen[piece, 0][name], value, atol=0, rtol=0)
@@ -103,7 +99,7 @@ def test_words_and_scale_are_the_runs_also_on_other_data(first: Run, tmp_path: P
     other = write_folder(tmp_path / "other", train=30, seed=5)
     said: list[str] = []
     new = recipe.train(
-        further(other, first, "data.min_count=40"), tmp_path / "new", listeners=[beginnings], say=said.append
+        further(other, first, "data.min_count=40"), tmp_path / "new", progress=Together(beginnings, Noting(said))
     )
     assert new.vocabulary().words == first.vocabulary().words
     assert (new.path / "standardize.npz").read_bytes() == (first.path / "standardize.npz").read_bytes()
@@ -118,7 +114,7 @@ def test_beliefs_are_taken_where_the_same_pairs_have_other_features(
     shutil.copytree(data, other)
     for split in ("train", "dev"):
         np.save(other / f"{split}_ims.npy", np.load(other / f"{split}_ims.npy")[:, :3])
-    recipe.train(further(other, first), tmp_path / "new", listeners=[beginnings])
+    recipe.train(further(other, first), tmp_path / "new", progress=beginnings)
     np.testing.assert_array_equal(beginnings.beliefs[0, 0], first.load_ledger())
 
 
@@ -127,7 +123,7 @@ def test_beliefs_about_other_mismatches_are_not_taken(
     data: Path, first: Run, tmp_path: Path, beginnings: Beginnings, settings: list[str]
 ) -> None:
     said: list[str] = []
-    recipe.train(further(data, first, *settings), tmp_path / "new", listeners=[beginnings], say=said.append)
+    recipe.train(further(data, first, *settings), tmp_path / "new", progress=Together(beginnings, Noting(said)))
     assert said == [
         f"the beliefs of {first.path} are about other pairs, with other mismatches: all pairs are believed in at first"
     ]
@@ -139,7 +135,7 @@ def test_a_plain_method_starts_from_the_weights_and_has_no_use_for_beliefs(
 ) -> None:
     said: list[str] = []
     new = recipe.train(
-        further(data, first, method="infonce"), tmp_path / "new", listeners=[beginnings], say=said.append
+        further(data, first, method="infonce"), tmp_path / "new", progress=Together(beginnings, Noting(said))
     )
     assert isinstance(beginnings.method, Objective)
     torch.testing.assert_close(beginnings.seen[0, 0], first.load_matcher(), atol=0, rtol=0)
@@ -167,7 +163,7 @@ def test_lost_at_any_step_and_without_the_first_run_it_ends_bit_identical(
         run = tmp_path / f"run{lost}"
         shutil.copytree(first.path, origin, dirs_exist_ok=True)
         try:
-            recipe.train(config, run, listeners=[StopAfter(lost)])
+            recipe.train(config, run, progress=StopAfter(lost))
             break
         except Stop:
             shutil.rmtree(origin)
@@ -182,13 +178,13 @@ def test_a_run_killed_between_two_pieces_begins_the_next_from_the_start(
     data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
 ) -> None:
     class StopAfterPiece(StopAfter):
-        def measured(self, record: dict[str, Any]) -> None:
+        def epoch_done(self, record: dict[str, Any]) -> None:
             if record["piece"] == 0:
                 raise Stop
 
     with pytest.raises(Stop):
-        recipe.train(further(data, first), tmp_path / "new", listeners=[StopAfterPiece(-1)])
-    recipe.train(further(data, first), tmp_path / "new", resume=True, listeners=[beginnings])
+        recipe.train(further(data, first), tmp_path / "new", progress=StopAfterPiece(-1))
+    recipe.train(further(data, first), tmp_path / "new", resume=True, progress=beginnings)
     assert (0, 0) not in beginnings.seen
     torch.testing.assert_close(beginnings.seen[1, 0], first.load_matcher(), atol=0, rtol=0)
 
@@ -253,7 +249,7 @@ def test_the_matcher_is_the_runs_unless_another_is_asked_for(first: Run) -> None
 
 def test_a_damaged_start_is_refused(data: Path, first: Run, tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        recipe.train(further(data, first), tmp_path / "new", listeners=[StopAfter(1)])
+        recipe.train(further(data, first), tmp_path / "new", progress=StopAfter(1))
     (tmp_path / "new" / "start.npz").write_bytes(b"PK")
     with pytest.raises(InputError, match=r"start\.npz: damaged"):
         recipe.train(further(data, first), tmp_path / "new", resume=True)

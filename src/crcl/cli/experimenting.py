@@ -9,11 +9,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from crcl import config, experiments
-from crcl.cli.console import terminal, watch
+from crcl import experiments
 from crcl.cli.options import Settings, make_folder
-from crcl.cli.screen import err, note, out, say
-from crcl.cli.terminal import Terminal
+from crcl.cli.screen import note, out, shown
 from crcl.errors import InputError, Interrupted, TrainingError, did_you_mean
 from crcl.experiments import demo as demonstration
 from crcl.experiments import jobs
@@ -116,9 +114,9 @@ def _models(wanted: Sequence[experiments.Experiment], given: Sequence[str]) -> d
 def _train_jobs(store: jobs.Store, left: list[jobs.Job], processes: int) -> list[str]:
     if processes > 1:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a cluster sends is as good as Ctrl-C
-        return jobs.train_apart(store, left, processes, say=say)
+        return jobs.train_apart(store, left, processes, progress=shown)
     try:
-        return jobs.train_here(store, left, say=say, listen=terminal)
+        return jobs.train_here(store, left, progress=shown)
     except Interrupted as stop:
         raise typer.Exit(130) from stop  # the same command goes on
 
@@ -137,7 +135,7 @@ def _gather(store: jobs.Store, planner: Planner, wanted: Sequence[experiments.Ex
     with locked(store.scored, wait=True):  # what is written takes minutes at most
         for experiment in wanted:
             command = _reproduce_command(experiment, planner)
-            written, unreadable = reproducing.gather(store, planner, experiment, command=command, say=say)
+            written, unreadable = reproducing.gather(store, planner, experiment, command=command, progress=shown)
             failed += unreadable
             for path in written:
                 out.print(str(path), soft_wrap=True)
@@ -172,13 +170,7 @@ def demo(
     Example: `crcl demo -o demo`
     """
 
-    def listen(name: str, chosen: config.Config) -> Terminal:
-        err.print(f"training {name}")
-        return terminal(chosen)
-
-    outcomes = demonstration.demo(
-        folder, images=images, seed=seed, settings=tuple(settings or ()), watch=watch, listen=listen
-    )
+    outcomes = demonstration.demo(folder, images=images, seed=seed, settings=tuple(settings or ()), progress=shown)
     table = Table("method", "rSum", "text R@1", "image R@1", "detection AUROC", "AP", title="Test scores on the scenes")
     for outcome in outcomes:
         scores, found = outcome.retrieval, outcome.detection

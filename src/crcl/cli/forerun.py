@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from crcl.auditing import plan as pipeline
-from crcl.cli.console import terminal, watch
 from crcl.cli.options import columns_of
 from crcl.cli.preparing import extractor, note_skipped
-from crcl.cli.screen import note
+from crcl.cli.screen import note, shown
 from crcl.data.files import SHOWN
 from crcl.data.images import wanted_images
 from crcl.data.sources import table as tables
@@ -46,7 +45,7 @@ def train_first(
         wanted = [image for image in wanted_images([source], folder=images, columns=columns) if image.name]
         how = extractor(model, device=asked["train.device"])
         with _ways_out(run, there=there and not anew):
-            made = extract(wanted, how, folder / "features", overwrite=anew, settled=there and not anew, watch=watch)
+            made = extract(wanted, how, folder / "features", overwrite=anew, settled=there and not anew, progress=shown)
         note_skipped(made, folder / "features")
         if images is not None:
             pipeline.remember_images(folder / "features" / "about.json", images)
@@ -55,7 +54,7 @@ def train_first(
         note(f"features are there already, beside {source}; --model makes others")
     chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings)
     with _ways_out(run, there=run.exists() and not anew):
-        recipe.train(chosen, run, resume=not anew, overwrite=anew, listeners=[terminal(chosen)], say=note)
+        recipe.train(chosen, run, resume=not anew, overwrite=anew, progress=shown)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from crcl.auditing import plan as pipeline
 from crcl.auditing import result as auditing
 from crcl.auditing import suggestions as suggesting
 from crcl.auditing.report import page as reporting
-from crcl.cli.console import warn_if_unfinished, watch
+from crcl.cli.console import warn_if_unfinished
 from crcl.cli.flagging import beliefs_of, flagged_below
 from crcl.cli.forerun import train_first
 from crcl.cli.options import (
@@ -32,7 +32,7 @@ from crcl.cli.options import (
     located,
     refuse_input,
 )
-from crcl.cli.screen import note, out, tell_next
+from crcl.cli.screen import note, out, shown, tell_next
 from crcl.data import decoys as drawn_decoys
 from crcl.data.sources import table as tables
 from crcl.data.split import Split
@@ -193,13 +193,13 @@ def _found(
     pairs: Split, beliefs: np.ndarray | None, scorer: Scorer, *, threshold: float, suggest: int
 ) -> auditing.Audit:
     """The audit of a run's pairs, with suggestions for so many suspects."""
-    with watch("similarities") as progress:
+    with shown.task("similarities") as progress:
         similarity = scorer.pair_similarities(pairs, advance=progress)
     found = auditing.audit(pairs, beliefs, similarity, threshold=threshold)
     suspects = found.suspects[:suggest]
     if not len(suspects):
         return found
-    with watch("suggestions") as progress:
+    with shown.task("suggestions") as progress:
         return replace(found, suggestions=suggesting.suggest(scorer, pairs, suspects, advance=progress))
 
 
@@ -262,7 +262,7 @@ def _write_report(
         if len(found.suspects):
             command = ["crcl", "clean", str(run), "-o", f"CLEANED{table.suffix}", "--threshold", str(found.threshold)]
             next_step = (shlex.join(command), "writes the table again without the flagged pairs.")
-    with watch("report") as progress:
+    with shown.task("report") as progress:
         return reporting.write_report(
             folder,
             found,

@@ -7,7 +7,6 @@ import typer
 from rich.table import Table
 
 from crcl import config
-from crcl.cli.console import watch
 from crcl.cli.options import (
     CaptionColumn,
     Data,
@@ -20,7 +19,7 @@ from crcl.cli.options import (
     refuse_input,
     text,
 )
-from crcl.cli.screen import note, out, tell_next
+from crcl.cli.screen import note, out, shown, tell_next
 from crcl.data import noise as mismatching
 from crcl.data.images import MOST_PIXELS, wanted_images
 from crcl.data.sources import table as tables
@@ -111,7 +110,7 @@ def features(
         batch_size=batch_size,
         most_pixels=round(megapixels * 1e6),
         overwrite=overwrite,
-        watch=watch,
+        progress=shown,
     )
     shape = " x ".join(str(side) for side in found.shape)
     out.print(f"{found.images:,} images, {shape} each ({found.computed:,} computed now), in {folder}", soft_wrap=True)

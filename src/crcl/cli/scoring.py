@@ -11,9 +11,9 @@ from rich.table import Table
 
 from crcl import plots
 from crcl.auditing import result as auditing
-from crcl.cli.console import warn_if_unfinished, watch
+from crcl.cli.console import warn_if_unfinished
 from crcl.cli.options import Device, Features, Ids, Memory, TextFeatures, located, make_folder, refuse_input
-from crcl.cli.screen import out
+from crcl.cli.screen import out, shown
 from crcl.errors import InputError
 from crcl.experiments import figures as drawing
 from crcl.metrics import Retrieval
@@ -60,7 +60,7 @@ def evaluate(
     check_folds(pairs, folds)
     if save_sims is not None:
         refuse_input(save_sims, pairs.source, opened[0][1].data.path)
-    with similarity_file(save_sims, pairs) if save_sims else nullcontext() as sims, watch("scoring") as progress:
+    with similarity_file(save_sims, pairs) if save_sims else nullcontext() as sims, shown.task("scoring") as progress:
         scorers = [scorer for _, _, scorer in opened]
         found = evaluate_each(scorers, pairs, folds=folds, advance=progress, out=sims)
     scores = found.together
@@ -129,7 +129,7 @@ def plot(
         _, _, scorer = open_scorer(run, device=device, memory=memory)
         pairs = inputs.read_split(stored, split)
         inputs.check_features(opened, pairs)
-        with watch("scoring") as progress:
+        with shown.task("scoring") as progress:
             sims = mean_similarities([scorer], pairs, advance=progress)
         figures["ranks"] = drawing.ranks(sims, pairs, split)
     make_folder(folder)

@@ -6,21 +6,20 @@ from typing import Annotated, Any
 import typer
 
 from crcl import config
-from crcl.cli.console import terminal
 from crcl.cli.options import CaptionColumn, Data, Features, Ids, ImageColumn, Settings, TextFeatures, columns_of, text
-from crcl.cli.screen import note, out, tell_next
-from crcl.cli.terminal import TensorBoard
+from crcl.cli.screen import note, out, shown, tell_next
 from crcl.data.sources.precomp import splits
 from crcl.data.sources.rows import Columns
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
+from crcl.progress import Together
 from crcl.retrieval import export as exporting
 from crcl.runs.describe import epochs_done
 from crcl.runs.folder import Run
 from crcl.training import assembly, inputs
 from crcl.training import build as recipe
 from crcl.training import importing as adopting
-from crcl.training.loop import Listener
+from crcl.training.tensorboard import TensorBoard
 
 
 def train(
@@ -93,10 +92,8 @@ def train(
     chosen = recipe.resumed_config(run, **asked) if go_on else recipe.asked_config(**asked)
     if go_on:
         _say_if_finished(run, chosen)
-    listeners: list[Listener] = [terminal(chosen)]
-    if tensorboard:
-        listeners.append(TensorBoard(run / "tensorboard"))
-    recipe.train(chosen, run, resume=resume, overwrite=overwrite, listeners=listeners, say=note)
+    progress = Together(shown, TensorBoard(run / "tensorboard")) if tensorboard else shown
+    recipe.train(chosen, run, resume=resume, overwrite=overwrite, progress=progress)
     _tell_where(run, data, inputs.columns(chosen))
 
 
@@ -145,7 +142,7 @@ def import_(
             noise_file=noise_file and noise_file.absolute(),
             method=method,
             overwrite=overwrite,
-            say=note,
+            progress=shown,
             **places,
         )
     out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)

@@ -1,7 +1,5 @@
 """The built-in demonstration: drawn scenes, 40 % of the training pairs mismatched, plain training against CRCL."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,19 +7,18 @@ import numpy as np
 
 from crcl import plots
 from crcl.auditing import result as audit
-from crcl.config import Config, load
+from crcl.config import load
 from crcl.data import scenes
 from crcl.data.sources.precomp import read
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.features.grid import grid_features
 from crcl.metrics import Detection, Retrieval
-from crcl.progress import Advance
+from crcl.progress import SILENT, Progress
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
 from crcl.training.build import train
 from crcl.training.inputs import audited_pairs, read_split
-from crcl.training.loop import Listener
 
 METHODS = {"infonce": "plain (InfoNCE)", "crcl": "CRCL"}
 RATE = 0.4
@@ -31,9 +28,6 @@ LEFT_BEHIND = {
     "beliefs.png": "retrieval of both methods, beliefs of matched and mismatched pairs",
     "worst.png": "the worst pairs with their images",
 }
-
-Watch = Callable[[str], AbstractContextManager[Advance]]
-"""Gives what is told of the progress of some named work."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +46,18 @@ def demo(
     images: int = 2000,
     seed: int = 0,
     settings: tuple[str, ...] = (),
-    watch: Watch | None = None,
-    listen: Callable[[str, Config], Listener] | None = None,
+    progress: Progress = SILENT,
 ) -> list[Outcome]:
     """Draw, mismatch, train twice, compare; everything is left in the folder, and what is there already is kept."""
     load(preset="demo", settings=settings)  # wrong settings are refused before anything is drawn
     folder = Path(folder)
     data = folder / "data"
     if not data.exists():
-        _draw_scenes(data, images, seed, watch)
+        _draw_scenes(data, images, seed, progress)
     elif (there := read(data).images) != images:
         raise InputError(f"{data}: {there} training images are drawn there, not {images}; give another folder")
     outcomes = [
-        _outcome(method, name, data, folder, seed=seed, settings=settings, listen=listen)
+        _outcome(method, name, data, folder, seed=seed, settings=settings, progress=progress)
         for method, name in METHODS.items()
     ]
     robust = outcomes[-1]
@@ -73,9 +66,9 @@ def demo(
     return outcomes
 
 
-def _draw_scenes(data: Path, images: int, seed: int, watch: Watch | None) -> None:
+def _draw_scenes(data: Path, images: int, seed: int, progress: Progress) -> None:
     held_out = max(images // 10, 2)
-    with watch("drawing scenes") if watch is not None else nullcontext() as progress:
+    with progress.task("drawing scenes") as advance:
         scenes.write(
             data,
             describe=grid_features,
@@ -83,7 +76,7 @@ def _draw_scenes(data: Path, images: int, seed: int, watch: Watch | None) -> Non
             dev=held_out,
             test=held_out,
             seed=seed,
-            progress=progress,
+            progress=advance,
         )
 
 
@@ -95,7 +88,7 @@ def _outcome(
     *,
     seed: int,
     settings: tuple[str, ...],
-    listen: Callable[[str, Config], Listener] | None,
+    progress: Progress,
 ) -> Outcome:
     base = {
         "method": method,
@@ -105,8 +98,8 @@ def _outcome(
         "train.seed": seed,
     }
     config = load(preset="demo", base=base, settings=settings)
-    listeners = [listen(name, config)] if listen is not None else []
-    run = train(config, folder / method, resume=True, listeners=listeners)
+    progress.status(f"training {name}")
+    run = train(config, folder / method, resume=True, progress=progress)
     _, _, scorer = open_scorer(run.path)
     pairs = audited_pairs(run, config)
     found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs))

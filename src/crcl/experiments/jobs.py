@@ -23,12 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
-from crcl.config import Config
 from crcl.errors import InputError, TrainingError
 from crcl.experiments import SCORES
 from crcl.experiments.planning import Job, Trial
 from crcl.metrics import Retrieval
-from crcl.progress import duration
+from crcl.progress import Progress, duration
 from crcl.retrieval.evaluation import evaluate_each
 from crcl.retrieval.opening import open_scorer
 from crcl.runs.describe import epochs_done
@@ -37,7 +36,6 @@ from crcl.storage import is_locked, write_arrays, write_bytes, write_json
 from crcl.training import build as recipe
 from crcl.training import importing as adopt
 from crcl.training import inputs
-from crcl.training.loop import Listener
 
 Say = Callable[[str], None]
 LOOK = 0.1  # seconds between two looks at trainings of other processes
@@ -143,16 +141,16 @@ def missing(store: Store, jobs: Iterable[Job]) -> list[Job]:
     return [job for job in jobs if not store.finished(job)]
 
 
-def train_here(store: Store, jobs: Sequence[Job], *, say: Say, listen: Callable[[Config], Listener]) -> list[str]:
+def train_here(store: Store, jobs: Sequence[Job], *, progress: Progress) -> list[str]:
     """Train one after the other in this process; gives what went wrong. One that is trained elsewhere is waited for."""
     failed, pace = [], _Pace(len(jobs))
     for number, job in enumerate(sorted(jobs, key=lambda job: is_locked(store.run(job)))):
-        say(f"run {number + 1} of {len(jobs)}{pace.left(number)}: {job.about}")
+        progress.status(f"run {number + 1} of {len(jobs)}{pace.left(number)}: {job.about}")
         try:
-            if _wait(store, job, say):
+            if _wait(store, job, progress):
                 continue
             if job.model is None:
-                recipe.train(job.config, store.run(job), resume=True, listeners=[listen(job.config)])
+                recipe.train(job.config, store.run(job), resume=True, progress=progress)
             else:
                 data = job.config.data
                 adopt.adopt_model(job.model, data.path, store.run(job), features=data.features, ids=data.ids)
@@ -161,17 +159,17 @@ def train_here(store: Store, jobs: Sequence[Job], *, say: Say, listen: Callable[
     return failed
 
 
-def _wait(store: Store, job: Job, say: Say) -> bool:
+def _wait(store: Store, job: Job, progress: Progress) -> bool:
     """Wait while another process trains a run; whether it has finished it."""
     if not is_locked(store.run(job)):
         return False
-    say(f"another process is training it: waiting for {store.run(job)}")
+    progress.status(f"another process is training it: waiting for {store.run(job)}")
     while is_locked(store.run(job)):
         time.sleep(LOOK)
     return store.finished(job)
 
 
-def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, say: Say) -> list[str]:
+def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, progress: Progress) -> list[str]:
     """Train so many at a time, each in a process of its own with a log; gives what went wrong.
 
     Ctrl-C is passed on: they save and end. Those of a process that was killed outright go on to their end; the next
@@ -184,7 +182,7 @@ def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, say: Say) 
     environment = {"OMP_NUM_THREADS": threads} | os.environ
     (store.out / "logs").mkdir(parents=True, exist_ok=True)
     for job in [job for job in waiting if is_locked(store.run(job))]:
-        say(f"another process is training it already: {job.about}")
+        progress.status(f"another process is training it already: {job.about}")
         waiting.remove(job)
         running[job.key] = job, None
     try:
@@ -206,7 +204,7 @@ def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, say: Say) 
                 if process is not None and wrong:
                     failed.append(store.blame(job, process.last_words()))
                 outcome = "failed" if wrong else "done"
-                say(f"{ended} of {len(jobs)} runs{pace.left(ended)}; {outcome}: {job.about}")
+                progress.status(f"{ended} of {len(jobs)} runs{pace.left(ended)}; {outcome}: {job.about}")
             time.sleep(0 if len(running) < busy else LOOK)
     except BaseException:
         own = [process for _, process in running.values() if process is not None]

@@ -12,10 +12,11 @@ from crcl import plots, theory
 from crcl.errors import InputError
 from crcl.experiments import SCORES, Experiment
 from crcl.experiments import tables as comparison
-from crcl.experiments.jobs import Say, Store, missing
+from crcl.experiments.jobs import Store, missing
 from crcl.experiments.planning import Block, Entry, Job, Planner
 from crcl.experiments.tables import Line, Part
 from crcl.metrics import detection
+from crcl.progress import Progress
 from crcl.runs.describe import epochs_done
 from crcl.runs.folder import Run
 from crcl.storage import write_bytes
@@ -35,14 +36,14 @@ def jobs_of(planner: Planner, experiments: Sequence[Experiment]) -> list[Job]:
 
 
 def gather(
-    store: Store, planner: Planner, experiment: Experiment, *, command: str, say: Say
+    store: Store, planner: Planner, experiment: Experiment, *, command: str, progress: Progress
 ) -> tuple[list[Path], list[str]]:
     """Measure what is trained and write the table and figures of an experiment.
 
     Gives what was written, and what is wrong with runs that cannot be read: their cells are empty.
     """
     blocks = planner.blocks(experiment)
-    failed = _measure_all(store, blocks, say)
+    failed = _measure_all(store, blocks, progress)
     parts = [_part(store, block) for block in blocks]
     looked_at, unreadable = _pairs(store, planner, experiment)
     failed += [*unreadable, *(_damaged_histories(store, blocks) if experiment.figure == "epochs" else ())]
@@ -62,7 +63,7 @@ def gather(
     return written, failed
 
 
-def _measure_all(store: Store, blocks: Sequence[Block], say: Say) -> list[str]:
+def _measure_all(store: Store, blocks: Sequence[Block], progress: Progress) -> list[str]:
     """Score what is trained and not scored yet; ensembles first, since they score their members too.
 
     Gives what is wrong with those that cannot be.
@@ -71,7 +72,7 @@ def _measure_all(store: Store, blocks: Sequence[Block], say: Say) -> list[str]:
     trials = {trial.key: trial for block in blocks for entry in block.entries for trial in entry.trials}
     for trial in sorted(trials.values(), key=lambda trial: -len(trial.jobs)):
         if store.scores(trial) is None and not missing(store, trial.jobs):
-            say(f"scoring {' and '.join(job.about for job in trial.jobs)}")
+            progress.status(f"scoring {' and '.join(job.about for job in trial.jobs)}")
             try:
                 store.measure(trial)
             except InputError as error:

@@ -12,8 +12,8 @@ import json
 import os
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,10 +25,9 @@ from PIL import Image
 from crcl.data.files import SHOWN, open_features, read_ids
 from crcl.data.images import MOST_PIXELS, UnusableError, Wanted, decode, read_file, skipped_text
 from crcl.errors import InputError, TrainingError
+from crcl.progress import SILENT, Advance, Progress
 from crcl.storage import locked, write_arrays, write_bytes
 
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
 _BUSY = "another process is making features here; wait for it, or give another folder"
 _ADVICE = "what was computed before is kept: make room and give the same command again"
 
@@ -74,7 +73,7 @@ def extract(
     most_pixels: int = MOST_PIXELS,
     overwrite: bool = False,
     settled: bool = False,
-    watch: Callable[[str], AbstractContextManager[Progress | None]] = lambda what: nullcontext(),
+    progress: Progress = SILENT,
 ) -> Extracted:
     """Write the features of all images that can be used; given again, it goes on where it was stopped.
 
@@ -91,15 +90,15 @@ def extract(
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be made ({error.strerror}); give another folder") from error
     with locked(folder, busy=_BUSY), locked(kept, busy=_BUSY):
-        with watch("reading") as progress:
-            digests, reasons = _hash(wanted, progress)
+        with progress.task("reading images") as advance:
+            digests, reasons = _hash(wanted, advance)
         store = Cache(kept)
         first: dict[bytes, Wanted] = {}
         for image, digest in digests.items():
             first.setdefault(digest, image)
         todo = [(digest, image) for digest, image in first.items() if digest not in store]
-        with watch("features") as progress:
-            broken = _compute(todo, extractor, store, batch_size, most_pixels, progress)
+        with progress.task("features") as advance:
+            broken = _compute(todo, extractor, store, batch_size, most_pixels, advance)
         computed = len(todo) - len(broken)
         broken |= dict.fromkeys(store.infinite, "no finite features in float16")
         reasons |= {image: broken[digest] for image, digest in digests.items() if digest in broken}
@@ -171,7 +170,7 @@ def _refuse_changes(folder: Path, store: "Cache", usable: dict[str, bytes]) -> N
         raise InputError("\n".join([f"{folder}: the images are not those that the features were made of", *lines]))
 
 
-def _hash(wanted: Sequence[Wanted], progress: Progress | None) -> tuple[dict[Wanted, bytes], dict[Wanted, str]]:
+def _hash(wanted: Sequence[Wanted], advance: Advance) -> tuple[dict[Wanted, bytes], dict[Wanted, str]]:
     """The hash of each image's content, and why others have none."""
     digests, reasons = {}, {}
     for number, image in enumerate(wanted, start=1):
@@ -179,8 +178,7 @@ def _hash(wanted: Sequence[Wanted], progress: Progress | None) -> tuple[dict[Wan
             digests[image] = hashlib.sha256(read_file(image)).digest()
         except UnusableError as reason:
             reasons[image] = str(reason)
-        if progress is not None:
-            progress(number, len(wanted))
+        advance(number, len(wanted))
     return digests, reasons
 
 
@@ -190,7 +188,7 @@ def _compute(
     store: "Cache",
     batch_size: int,
     most_pixels: int,
-    progress: Progress | None,
+    advance: Advance,
 ) -> dict[bytes, str]:
     """Fill the cache, batch by batch; gives the reasons of what could not be used.
 
@@ -215,8 +213,7 @@ def _compute(
             broken[digest] = str(reason)
         if len(waiting) == batch_size:
             empty()
-        if progress is not None:
-            progress(number, len(todo))
+        advance(number, len(todo))
     empty()
     return broken
 

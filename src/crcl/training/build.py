@@ -1,6 +1,6 @@
 """From a config to a training, and from a run folder back to a matcher."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -19,6 +19,7 @@ from crcl.matchers.clip import Pretrained
 from crcl.matchers.clip import load as load_published
 from crcl.methods.base import Learner, Method
 from crcl.metrics import Retrieval
+from crcl.progress import SILENT, Progress
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
@@ -27,7 +28,7 @@ from crcl.runs.folder import Learnt, Run, refuse_existing
 from crcl.runs.restore import choose_device, matcher_maker
 from crcl.training.assembly import BELIEVING, METHODS, NETWORKS, methods_of
 from crcl.training.inputs import TrainingData, inverse_document_frequency, read_data, remarks, trusted_pairs, with_noise
-from crcl.training.loop import Listener, Schedule, fit
+from crcl.training.loop import Schedule, fit
 
 FREE_TO_CHANGE = {
     "data.path",
@@ -97,10 +98,9 @@ def train(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    listeners: Sequence[Listener] = (),
-    say: Callable[[str], None] = lambda line: None,
+    progress: Progress = SILENT,
 ) -> Run:
-    """Train as the config says, into a run folder; `say` is told what to know of the data."""
+    """Train as the config says, into a run folder."""
     if resume and overwrite:
         raise InputError("go on with the run (--resume) or replace it (--overwrite), not both")
     choose_device(config.train.device)  # refused before there is a folder
@@ -115,7 +115,7 @@ def train(
         data = read_data(config, start=origin, published=published)
         start = None if published is None else Learnt(published.weights)
         if origin is not None:
-            start = Learnt(origin.load_matcher(), _first_beliefs(config, origin, data, say))
+            start = Learnt(origin.load_matcher(), _first_beliefs(config, origin, data, progress))
         run = Run.create(
             path,
             config=to_dict(config),
@@ -132,10 +132,10 @@ def train(
             overwrite=overwrite,
         )
     for line in remarks(data, config):
-        say(line)
+        progress.note(line)
     try:
         with run.locked():
-            _fit(config, data, run, listeners)
+            _fit(config, data, run, progress)
     except KeyboardInterrupt:  # outside of a training step, or the second within one: the run can be gone on with
         raise Interrupted from None
     return run
@@ -181,20 +181,22 @@ def open_start(config: Config, path: str) -> Run:
     return run
 
 
-def _first_beliefs(config: Config, start: Run, data: TrainingData, say: Callable[[str], None]) -> np.ndarray | None:
+def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Progress) -> np.ndarray | None:
     """What the run to begin from believes of these very pairs; None: the training begins by believing in all."""
     if config.method not in BELIEVING:
         return None
     if not start.has_beliefs:
-        say(f"{start.path} holds no beliefs: all pairs are believed in at first")
+        progress.note(f"{start.path} holds no beliefs: all pairs are believed in at first")
         return None
     if not np.array_equal(_none_as_empty(start.decoys()), _none_as_empty(data.decoys)):
-        say(f"{start.path} had other decoys or none, which must begin as the pairs do: all are believed in at first")
+        progress.note(
+            f"{start.path} had other decoys or none, which must begin as the pairs do: all are believed in at first"
+        )
         return None
     same = start.fingerprint == data.fingerprint
     judged = with_noise(data.clean, start.noise()) if same else None
     if judged is None or (judged.image_index != data.train.image_index[: len(judged)]).any():
-        say(
+        progress.note(
             f"the beliefs of {start.path} are about other pairs{', with other mismatches' if same else ''}: "
             "all pairs are believed in at first"
         )
@@ -206,13 +208,14 @@ def _none_as_empty(decoys: np.ndarray | None) -> np.ndarray:
     return np.empty((0, 2), dtype=np.int64) if decoys is None else decoys
 
 
-def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Listener]) -> None:
+def _fit(config: Config, data: TrainingData, run: Run, progress: Progress) -> None:
     method, batches = prepare(config, data, start=run.load_start())
 
     def validate(matcher: Matcher) -> Retrieval:
         scorer = Scorer(matcher, data.vocabulary, data.standardize, memory=config.train.memory)
         return evaluate([scorer], data.dev, tokens=data.dev_tokens)
 
+    progress.training_started(run.path.name, config.schedule_pieces(), run.networks)
     fit(
         method,
         batches,
@@ -222,7 +225,7 @@ def _fit(config: Config, data: TrainingData, run: Run, listeners: Sequence[Liste
         decoys=0 if data.decoys is None else len(data.decoys),
         run=run,
         save_minutes=config.train.save_minutes,
-        listeners=listeners,
+        progress=progress,
     )
 
 

@@ -1,6 +1,5 @@
 """From a published checkpoint or model to a run folder that can be evaluated, audited and trained further."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError
 from crcl.matchers.clip import load as load_model
+from crcl.progress import SILENT, Progress
 from crcl.runs import published
 from crcl.runs.folder import Learnt, Run, refuse_existing
 from crcl.runs.published import Published
@@ -43,7 +43,7 @@ def adopt(
     ids: str | Path | None = None,
     columns: Columns = USUAL,
     overwrite: bool = False,
-    say: Callable[[str], None] = lambda line: None,
+    progress: Progress = SILENT,
 ) -> Run:
     """Make a run folder of a published checkpoint; `data` is what it was trained on, `noise_file` its mismatches."""
     refuse_existing(path, overwrite=overwrite)
@@ -62,9 +62,9 @@ def adopt(
     places = _places(data, features, ids, columns) | {"data.vocab": words.absolute()}
     config = _config(found, layout, method, places | {"noise.file": noise_file})
     if vocab is None:
-        say(f"the words are those of {words}")
+        progress.note(f"the words are those of {words}")
     for note in found.notes:
-        say(note)
+        progress.note(note)
     return Run.create(
         path,
         config=to_dict(config),

@@ -3,10 +3,10 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from crcl.errors import InputError, Interrupted
 from crcl.matchers.base import Matcher, as_module
 from crcl.methods.base import Method
 from crcl.metrics import Retrieval
-from crcl.progress import Clock, StepLog
+from crcl.progress import SILENT, Clock, Progress
 from crcl.runs.folder import Run
 
 BELIEF_BINS = 20
@@ -45,24 +45,8 @@ class Schedule:
         )
 
 
-class Listener(Protocol):
-    """Who is told how a training goes: the terminal, TensorBoard, a test."""
-
-    def began(self, clock: Clock, steps: int) -> None:
-        """An epoch of so many training steps begins, or goes on."""
-
-    def stepped(self, clock: Clock, log: StepLog) -> None:
-        """A step is done."""
-
-    def measured(self, record: dict[str, Any]) -> None:
-        """An epoch is done and measured on dev."""
-
-    def ended(self) -> None:
-        """The training is over, or stopped."""
-
-
 @dataclass
-class _Progress:
+class _Position:
     """The part of a training's state that is not the method's."""
 
     piece: int = 0
@@ -92,7 +76,7 @@ def fit(
     decoys: int = 0,
     run: Run | None = None,
     save_minutes: float = 10.0,
-    listeners: Sequence[Listener] = (),
+    progress: Progress = SILENT,
 ) -> list[dict[str, Any]]:
     """Train to the end of the schedule and return the metrics of each epoch.
 
@@ -100,98 +84,95 @@ def fit(
     found there is gone on from, to the same end bit for bit. The matcher that scores best on dev in the last piece is
     the one that the run keeps. The last so many pairs are `decoys`, of which the metrics tell nothing.
     """
-    progress = _restore(method, run, schedule)
-    with _deferred_interrupts() as interrupted, _ending(listeners):
-        while not progress.finished:
-            if progress.epoch == 0 and progress.step == 0:
-                torch.manual_seed(int(np.random.SeedSequence([seed, progress.piece]).generate_state(1)[0]))
-                method.begin_piece(progress.piece)
-                progress.best_rsum, progress.best_epoch = -1.0, -1
-            _train_epoch(method, batches, schedule, progress, run, save_minutes, listeners, interrupted)
-            _finish_epoch(method, schedule, progress, validate(method.matcher), decoys, run, listeners)
-    return progress.records
+    position = _restore(method, run, schedule)
+    with _deferred_interrupts() as interrupted, _ending(progress):
+        while not position.finished:
+            if position.epoch == 0 and position.step == 0:
+                torch.manual_seed(int(np.random.SeedSequence([seed, position.piece]).generate_state(1)[0]))
+                method.begin_piece(position.piece)
+                position.best_rsum, position.best_epoch = -1.0, -1
+            _train_epoch(method, batches, schedule, position, run, save_minutes, progress, interrupted)
+            _finish_epoch(method, schedule, position, validate(method.matcher), decoys, run, progress)
+    return position.records
 
 
 def _train_epoch(
     method: Method,
     batches: Batches,
     schedule: Schedule,
-    progress: _Progress,
+    position: _Position,
     run: Run | None,
     save_minutes: float,
-    listeners: Sequence[Listener],
+    progress: Progress,
     interrupted: threading.Event,
 ) -> None:
-    clock = schedule.clock(progress.piece, progress.epoch, progress.step)
+    clock = schedule.clock(position.piece, position.epoch, position.step)
     saved = time.monotonic()
-    started = saved - progress.seconds
-    for listener in listeners:
-        listener.began(clock, len(batches))
+    started = saved - position.seconds
+    progress.epoch_started(clock, len(batches))
     for log in method.train_epoch(batches, clock):
-        progress.step += 1
-        progress.seconds = time.monotonic() - started
+        position.step += 1
+        position.seconds = time.monotonic() - started
         if log.phase == "train":
-            progress.loss_sum += log.loss * log.pairs
-            progress.loss_pairs += log.pairs
-        for listener in listeners:
-            listener.stepped(clock, log)
+            position.loss_sum += log.loss * log.pairs
+            position.loss_pairs += log.pairs
+        progress.step_done(clock, log)
         if interrupted.is_set():
-            _save(method, progress, run)
+            _save(method, position, run)
             raise Interrupted
         if run is not None and time.monotonic() - saved >= save_minutes * 60:
-            _save(method, progress, run)
+            _save(method, position, run)
             saved = time.monotonic()
     if run is not None:
         seconds = round(time.monotonic() - started, 3)
-        run.append("timing.jsonl", {"piece": progress.piece, "epoch": progress.epoch, "seconds": seconds})
+        run.append("timing.jsonl", {"piece": position.piece, "epoch": position.epoch, "seconds": seconds})
 
 
 def _finish_epoch(
     method: Method,
     schedule: Schedule,
-    progress: _Progress,
+    position: _Position,
     scores: Retrieval,
     decoys: int,
     run: Run | None,
-    listeners: Sequence[Listener],
+    progress: Progress,
 ) -> None:
-    best = scores.rsum > progress.best_rsum
+    best = scores.rsum > position.best_rsum
     if best:
-        progress.best_rsum, progress.best_epoch = scores.rsum, progress.epoch
+        position.best_rsum, position.best_epoch = scores.rsum, position.epoch
     every = method.correspondence
     beliefs = every[: len(every) - decoys]
     record = {
-        "piece": progress.piece,
-        "epoch": progress.epoch,
-        "learning_rate": schedule.clock(progress.piece, progress.epoch, 0).learning_rate,
-        "loss": progress.loss_sum / max(progress.loss_pairs, 1),
+        "piece": position.piece,
+        "epoch": position.epoch,
+        "learning_rate": schedule.clock(position.piece, position.epoch, 0).learning_rate,
+        "loss": position.loss_sum / max(position.loss_pairs, 1),
         "dev": {"rsum": scores.rsum, **asdict(scores)},
         "best": best,
         "mean_belief": float(beliefs.mean(dtype=np.float64)),
         "beliefs": np.histogram(beliefs, bins=BELIEF_BINS, range=(0, 1))[0].tolist(),
     }
-    progress.records.append(record)
-    progress.step, progress.loss_sum, progress.loss_pairs, progress.seconds = 0, 0.0, 0, 0.0
-    progress.epoch += 1
-    if progress.epoch == schedule.pieces[progress.piece]:
-        progress.piece, progress.epoch = progress.piece + 1, 0
-        progress.finished = progress.piece == len(schedule.pieces)
+    position.records.append(record)
+    position.step, position.loss_sum, position.loss_pairs, position.seconds = 0, 0.0, 0, 0.0
+    position.epoch += 1
+    if position.epoch == schedule.pieces[position.piece]:
+        position.piece, position.epoch = position.piece + 1, 0
+        position.finished = position.piece == len(schedule.pieces)
     if run is not None:
-        run.keep_beliefs(len(progress.records) - 1, beliefs)
+        run.keep_beliefs(len(position.records) - 1, beliefs)
         run.append("metrics.jsonl", record)
         if best:
             run.save_matcher(as_module(method.matcher).state_dict())
         run.save_ledger(every)
-        _save(method, progress, run)
-    for listener in listeners:
-        listener.measured(record)
+        _save(method, position, run)
+    progress.epoch_done(record)
 
 
-def _save(method: Method, progress: _Progress, run: Run | None) -> None:
+def _save(method: Method, position: _Position, run: Run | None) -> None:
     if run is None:
         return
-    progress.metrics_length = run.length("metrics.jsonl")
-    run.save_state({"method": method.state_dict(), "progress": progress.state(), "random": _random_state(method)})
+    position.metrics_length = run.length("metrics.jsonl")
+    run.save_state({"method": method.state_dict(), "progress": position.state(), "random": _random_state(method)})
 
 
 def _random_state(method: Method) -> dict[str, Tensor]:
@@ -215,40 +196,39 @@ def _set_random_state(method: Method, states: dict[str, Tensor]) -> None:
         torch.mps.set_rng_state(states["mps"])
 
 
-def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Progress:
+def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Position:
     """Where to go on: the state in the run folder, or the beginning."""
     state = run.load_state() if run is not None else None
     if run is None or state is None:
         if run is not None:
             run.truncate("metrics.jsonl", 0)
-        return _Progress()
+        return _Position()
     try:
-        progress = _Progress(**state["progress"])
-        if not progress.finished and progress.epoch >= schedule.pieces[progress.piece]:
-            raise ValueError(f"piece {progress.piece + 1} has no epoch {progress.epoch + 1}")
-        method.begin_piece(progress.piece)
+        position = _Position(**state["progress"])
+        if not position.finished and position.epoch >= schedule.pieces[position.piece]:
+            raise ValueError(f"piece {position.piece + 1} has no epoch {position.epoch + 1}")
+        method.begin_piece(position.piece)
         method.load_state_dict(state["method"])
         _set_random_state(method, state["random"])
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
         raise InputError(
             f"{run.path}: training.pt does not fit the run ({error}); train again with --overwrite"
         ) from error
-    run.truncate("metrics.jsonl", progress.metrics_length)
-    progress.records = run.metrics()
-    if progress.records:  # what was written with them may never be written again
+    run.truncate("metrics.jsonl", position.metrics_length)
+    position.records = run.metrics()
+    if position.records:  # what was written with them may never be written again
         run.require("matcher.safetensors", "ledger.npz")
         run.load_matcher()
         run.load_ledger()
-    return progress
+    return position
 
 
 @contextmanager
-def _ending(listeners: Sequence[Listener]) -> Iterator[None]:
+def _ending(progress: Progress) -> Iterator[None]:
     try:
         yield
     finally:
-        for listener in listeners:
-            listener.ended()
+        progress.training_ended()
 
 
 @contextmanager

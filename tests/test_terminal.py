@@ -2,6 +2,7 @@
 
 import io
 import re
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny import Stop, StopAfter, small_config, write_folder
 
-from crcl.cli import terminal as progress
-from crcl.cli.terminal import TensorBoard, Terminal, Work
-from crcl.progress import Clock, StepLog
+from crcl import terminal as progress
+from crcl.progress import Advance, Clock, StepLog, Together
+from crcl.terminal import Terminal
 from crcl.training import build as recipe
-from crcl.training.loop import Schedule
+from crcl.training.tensorboard import TensorBoard
 
-SCHEDULE = Schedule((1, 3))
+PIECES = (1, 3)
 RECORD: dict[str, Any] = {"loss": 1.5, "dev": {"rsum": 123.45}, "mean_belief": 0.75, "best": True}
 
 
@@ -27,17 +28,19 @@ def clock(epoch: int, *, step: int = 0) -> Clock:
 def shown(*, terminal: bool) -> tuple[Terminal, io.StringIO]:
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=150, highlight=False, color_system=None)
-    return Terminal(SCHEDULE, console), text
+    listener = Terminal(console)
+    listener.training_started("run", PIECES, 1)
+    return listener, text
 
 
 def test_without_a_terminal_each_epoch_is_one_plain_line() -> None:
     listener, text = shown(terminal=False)
-    listener.began(clock(0), 4)
+    listener.epoch_started(clock(0), 4)
     for _ in range(4):
-        listener.stepped(clock(0), StepLog(8, 2.0))
-    listener.measured(RECORD)
-    listener.measured({**RECORD, "best": False})
-    listener.ended()
+        listener.step_done(clock(0), StepLog(8, 2.0))
+    listener.epoch_done(RECORD)
+    listener.epoch_done({**RECORD, "best": False})
+    listener.training_ended()
     best, other = text.getvalue().splitlines()
     assert best == "piece 2/2 epoch 1/3  loss 1.500  dev rSum 123.5  mean belief 0.750  0:00  *best"
     assert "best" not in other
@@ -48,11 +51,11 @@ def test_without_a_terminal_a_long_epoch_tells_loss_rate_speed_and_time_left(mon
     now = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     listener, text = shown(terminal=False)
-    listener.began(clock(0), 4)  # 4 of 16 steps were done in the piece before
+    listener.epoch_started(clock(0), 4)  # 4 of 16 steps were done in the piece before
     for step in range(3):
         now[0] += 20
-        listener.stepped(clock(0), StepLog(8, 2.0 + step))
-    listener.ended()
+        listener.step_done(clock(0), StepLog(8, 2.0 + step))
+    listener.training_ended()
     (line,) = text.getvalue().splitlines()  # one for each 30 seconds
     assert line == "piece 2/2 epoch 1/3  step 6/16  train: loss 2.020  lr 5.0e-04  0 pairs/s  left 3:20"
 
@@ -64,15 +67,15 @@ def test_the_time_left_goes_by_all_epochs_since_an_epoch_may_begin_without_a_tra
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     listener, text = shown(terminal=False)
     division = StepLog(8, float("nan"), phase="division")
-    listener.began(clock(0), 4)
+    listener.epoch_started(clock(0), 4)
     now[0] += 40
-    listener.stepped(clock(0), division)
+    listener.step_done(clock(0), division)
     for _ in range(4):
         now[0] += 10
-        listener.stepped(clock(0), StepLog(8, 2.0))
-    listener.began(clock(1), 4)
+        listener.step_done(clock(0), StepLog(8, 2.0))
+    listener.epoch_started(clock(1), 4)
     now[0] += 40
-    listener.stepped(clock(1), division)
+    listener.step_done(clock(1), division)
     first, trained, second = text.getvalue().splitlines()
     assert first == "piece 2/2 epoch 1/3  step 4/16  division: 0 pairs/s"  # nothing to tell the time by
     assert trained.endswith("train: loss 2.000  lr 5.0e-04  0 pairs/s  left 3:30")  # 9 steps, 3 took 70 seconds
@@ -81,33 +84,34 @@ def test_the_time_left_goes_by_all_epochs_since_an_epoch_may_begin_without_a_tra
 
 def test_steps_of_another_phase_do_not_count_as_training() -> None:
     listener, _ = shown(terminal=False)
-    listener.began(clock(0), 4)
-    listener.stepped(clock(0), StepLog(8, 2.0))
-    listener.stepped(clock(0), StepLog(8, float("nan"), phase="probabilities"))
+    listener.epoch_started(clock(0), 4)
+    listener.step_done(clock(0), StepLog(8, 2.0))
+    listener.step_done(clock(0), StepLog(8, float("nan"), phase="probabilities"))
     assert listener.done == 5
     assert listener.loss == 2.0
 
 
 def test_the_steps_of_two_networks_count_twice() -> None:
-    listener = Terminal(SCHEDULE, Console(file=io.StringIO()), networks=2)
-    listener.began(clock(0, step=3), 4)
+    listener = Terminal(Console(file=io.StringIO()))
+    listener.training_started("run", PIECES, 2)
+    listener.epoch_started(clock(0, step=3), 4)
     assert (listener.done, listener.total) == (8 + 3, 32)
 
 
 def test_a_resumed_epoch_begins_in_the_middle() -> None:
     listener, _ = shown(terminal=False)
-    listener.began(clock(1, step=3), 4)
+    listener.epoch_started(clock(1, step=3), 4)
     assert (listener.done, listener.total) == (11, 16)
-    listener.began(clock(1, step=7), 4)  # in the pass that follows the training steps
+    listener.epoch_started(clock(1, step=7), 4)  # in the pass that follows the training steps
     assert listener.done == 12
 
 
 def test_on_a_terminal_a_bar_shows_loss_rate_speed_and_time_left() -> None:
     listener, text = shown(terminal=True)
-    listener.began(clock(0), 4)
-    listener.stepped(clock(0), StepLog(8, 2.0))
-    listener.measured(RECORD)
-    listener.ended()
+    listener.epoch_started(clock(0), 4)
+    listener.step_done(clock(0), StepLog(8, 2.0))
+    listener.epoch_done(RECORD)
+    listener.training_ended()
     written = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.getvalue())
     assert "dev rSum 123.5" in written
     assert re.search(r"piece 2/2 epoch 1/3 .*5/16 train: loss 2\.000  lr 5\.0e-04  [\d,]+ pairs/s .* left", written)
@@ -120,19 +124,19 @@ def test_times_are_written_as_people_do(seconds: float, text: str) -> None:
     assert progress.duration(seconds) == text
 
 
-def working(*, terminal: bool) -> tuple[Work, io.StringIO]:
+def working(*, terminal: bool) -> tuple[AbstractContextManager[Advance], io.StringIO]:
     text = io.StringIO()
-    return Work("scoring", Console(file=text, force_terminal=terminal, width=100, color_system=None)), text
+    return Terminal(Console(file=text, force_terminal=terminal, width=100, color_system=None)).task("scoring"), text
 
 
 def test_counted_work_is_a_plain_line_now_and_then_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     work, text = working(terminal=False)
-    with work:
+    with work as advance:
         for done in range(1, 301):
             now[0] += 1
-            work(done, 300)
+            advance(done, 300)
     lines = text.getvalue().splitlines()
     assert lines[:2] == ["scoring  10%  0:30  left 4:30", "scoring  20%  1:00  left 4:00"]
     assert len(lines) == 10
@@ -142,25 +146,25 @@ def test_counted_work_of_a_day_is_a_hundred_lines(monkeypatch: pytest.MonkeyPatc
     now = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     work, text = working(terminal=False)
-    with work:
+    with work as advance:
         for done in range(1, 8641):
             now[0] += 10
-            work(done, 8640)
+            advance(done, 8640)
     assert 90 <= len(text.getvalue().splitlines()) <= 100
 
 
 def test_quick_counted_work_is_not_mentioned_without_a_terminal() -> None:
     work, text = working(terminal=False)
-    with work:
+    with work as advance:
         for done in range(1, 301):
-            work(done, 300)
+            advance(done, 300)
     assert text.getvalue() == ""
 
 
 def test_counted_work_on_a_terminal_is_a_bar_with_percentage_and_time_left() -> None:
     work, text = working(terminal=True)
-    with work:
-        work(25, 100)
+    with work as advance:
+        advance(25, 100)
     written = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.getvalue())
     assert re.search(r"scoring .* 25% \d:\d\d:\d\d left ", written)
 
@@ -175,8 +179,8 @@ def test_tensorboard_gets_the_scalars_of_every_epoch_once_though_the_training_wa
     config = small_config(write_folder(tmp_path / "data"))
     folder = tmp_path / "run" / "tensorboard"
     with pytest.raises(Stop):
-        recipe.train(config, tmp_path / "run", listeners=[TensorBoard(folder), StopAfter(5)])
-    run = recipe.train(config, tmp_path / "run", resume=True, listeners=[TensorBoard(folder)])
+        recipe.train(config, tmp_path / "run", progress=Together(TensorBoard(folder), StopAfter(5)))
+    run = recipe.train(config, tmp_path / "run", resume=True, progress=TensorBoard(folder))
     found = scalars(folder)
     records = run.metrics()
     assert [step for step, _ in found["loss"]] == [0, 1, 2]
@@ -187,5 +191,5 @@ def test_tensorboard_gets_the_scalars_of_every_epoch_once_though_the_training_wa
 
 def test_tensorboard_writes_nothing_before_the_training_begins(tmp_path: Path) -> None:
     listener = TensorBoard(tmp_path / "events")
-    listener.ended()
+    listener.training_ended()
     assert not (tmp_path / "events").exists()

@@ -1,0 +1,150 @@
+"""Progress on a terminal: live bars, or plain lines where there is none. Shows control characters, never obeys them."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bar
+
+from crcl.progress import Advance, Clock, Progress, StepLog, duration
+
+_PLAIN_SECONDS = 30.0  # between two lines where there is no terminal
+
+
+class Screen(Console):
+    """A console that shows control characters instead of obeying them: names and captions come from strangers."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as a Console does."""
+        super().print(*(printable(item) if isinstance(item, str) else item for item in objects), **options)
+
+
+def printable(text: str) -> str:
+    """The text with every control character but line breaks escaped."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def standard_error() -> Screen:
+    """The screen that progress and messages go to."""
+    return Screen(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+class Terminal(Progress):
+    """Shows messages, counted tasks and trainings on a console."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or standard_error()
+        self.pieces: Sequence[int] = ()
+        self.networks = 1
+
+    def note(self, message: str) -> None:
+        self.console.print(f"note: {message}", soft_wrap=True)
+
+    def status(self, message: str) -> None:
+        self._say(message)
+
+    @contextmanager
+    def task(self, name: str) -> Iterator[Advance]:
+        """A bar with percentage and time left; without a terminal a line every 30 seconds."""
+        columns = (TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        with self._bar(BarColumn(bar_width=24), *columns, transient=True) as bar:
+            task = bar.add_task(name, total=None)
+            begun = spoken = time.monotonic()
+            spoken_share = 0.0
+
+            def advance(done: int, total: int) -> None:
+                nonlocal spoken, spoken_share
+                bar.update(task, completed=done, total=total)
+                now, share = time.monotonic(), done / max(total, 1)
+                further = share - spoken_share >= 0.01  # a day of work is a hundred lines too
+                if not self.console.is_terminal and further and now - spoken >= _PLAIN_SECONDS:
+                    spoken, spoken_share = now, share
+                    left = (now - begun) * (1 - share) / share
+                    self._say(f"{name}  {share:.0%}  {duration(now - begun)}  left {duration(left)}")
+
+            yield advance
+
+    def training_started(self, name: str, pieces: Sequence[int], networks: int) -> None:
+        self.pieces = pieces
+        self.networks = networks
+        self.bar = self._bar(
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            spinner=True,
+        )
+        self.bar_task = self.bar.add_task("starting", total=None, numbers="")
+        self.start: tuple[float, int] | None = None  # when the first epoch began, and how many steps were done then
+
+    def epoch_started(self, clock: Clock, steps: int) -> None:
+        steps *= self.networks
+        self.total = sum(self.pieces) * steps
+        self.done = clock.total_epoch * steps + min(clock.step, steps)
+        self.where = f"piece {clock.piece + 1}/{len(self.pieces)} epoch {clock.epoch + 1}/{self.pieces[clock.piece]}"
+        self.begun = self.spoken = time.monotonic()
+        self.start = self.start or (self.begun, self.done)
+        self.pairs = 0
+        self.loss: float | None = None  # of this epoch's training steps
+        self.bar.start()
+        self.bar.update(self.bar_task, description=self.where, completed=self.done, total=self.total)
+
+    def step_done(self, clock: Clock, log: StepLog) -> None:
+        self.pairs += log.pairs
+        now = time.monotonic()
+        if log.phase == "train":
+            self.done += 1
+            self.loss = log.loss if self.loss is None else 0.98 * self.loss + 0.02 * log.loss
+        rate = self.pairs / max(now - self.begun, 1e-9)
+        loss = "" if self.loss is None else f"loss {self.loss:.3f}  lr {clock.learning_rate:.1e}  "
+        numbers = f"{log.phase}: {loss}{rate:,.0f} pairs/s"
+        self.bar.update(self.bar_task, completed=self.done, numbers=numbers)
+        if not self.console.is_terminal and now - self.spoken >= _PLAIN_SECONDS:
+            self.spoken = now
+            self._say(f"{self.where}  step {self.done}/{self.total}  {numbers}{self._left(now)}")
+
+    def epoch_done(self, record: dict[str, Any]) -> None:
+        dev = record["dev"]
+        seconds = time.monotonic() - self.begun
+        self._say(
+            f"{self.where}  loss {record['loss']:.3f}  dev rSum {dev['rsum']:.1f}  "
+            f"mean belief {record['mean_belief']:.3f}  {duration(seconds)}{'  *best' if record['best'] else ''}"
+        )
+
+    def training_ended(self) -> None:
+        self.bar.stop()
+
+    def _left(self, now: float) -> str:
+        """By all steps since the start and what stands between them: an epoch may divide its pairs before it trains."""
+        begun, first = self.start or (now, self.done)
+        if self.done == first:
+            return ""
+        return f"  left {duration((self.total - self.done) * (now - begun) / (self.done - first))}"
+
+    def _bar(self, *columns: ProgressColumn, spinner: bool = False, transient: bool = False) -> Bar:
+        first = [SpinnerColumn()] if spinner else []
+        return Bar(
+            *first,
+            TextColumn("{task.description}"),
+            *columns,
+            console=self.console,
+            transient=transient,
+            disable=not self.console.is_terminal,
+        )
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
