@@ -170,7 +170,7 @@ def terminal(chosen: config.Config) -> Terminal:
 
 def score(run: Run, chosen: config.Config, crowd: Path | None) -> dict[str, Any]:
     _, _, scorer = open_scorer(run.path)
-    test = inputs.read_split(chosen, "test")
+    test = inputs.open_pairs(chosen).split("test")
     sims = mean_similarities([scorer], test)
     retrieval = metrics.retrieval(sims, test.image_index)
     audited = inputs.audited_pairs(run, chosen)

@@ -30,7 +30,7 @@ chosen = config.load(preset="demo", base={"data.path": str(folder), "noise.rate"
 run = recipe.train(chosen, run_folder, resume=True)
 
 _, _, scorer = open_scorer(run.path)
-scores = evaluate([scorer], inputs.read_split(chosen, "test"))
+scores = evaluate([scorer], inputs.open_pairs(chosen).split("test"))
 print(f"test rSum {scores.rsum:.1f}: text R@1 {scores.i2t.r1:.1f}, image R@1 {scores.t2i.r1:.1f}")
 
 pairs = inputs.audited_pairs(run, chosen)

@@ -136,7 +136,7 @@ def train_on_scenes(folder: Path, method: str, *settings: str) -> Reached:
     pairs = inputs.audited_pairs(run, config)
     detection = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
     assert detection is not None
-    test = inputs.read_split(config, "test")
+    test = inputs.open_pairs(config).split("test")
     return Reached(evaluate([scorer], test).rsum, detection.auroc, run.metrics())
 
 

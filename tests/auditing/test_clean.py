@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from reading import read
 from tiny import Answer, call, small_config, write_folder
 
 from crcl.auditing.clean import Cleaned, _with_key, clean
-from crcl.data.sources.precomp import read
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.training import build as recipe

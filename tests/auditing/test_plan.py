@@ -17,6 +17,7 @@ from tiny import LEARNING, SMALL, Answer, call, command, write_folder
 from crcl.auditing.plan import plan, schedule_for
 from crcl.config import load
 from crcl.data import scenes
+from crcl.data.pairs import Pairs
 from crcl.runs.folder import Run
 
 QUICK = [word for setting in LEARNING for word in ("--set", setting)]
@@ -334,8 +335,8 @@ def test_the_schedule_gives_every_size_of_data_enough_steps_and_no_more(pairs: i
 
 
 def test_an_audit_is_trained_by_the_number_of_its_pairs_unless_it_is_told_how(tmp_path: Path) -> None:
-    data = write_folder(tmp_path / "data", train=60)
-    suited = plan(data, preset=None, asked={"data.decoys": 0.05, "data.ids": None}, settings=["train.lr=0.01"])
+    data = Pairs.of(write_folder(tmp_path / "data", train=60))
+    suited = plan(data, preset=None, asked={"data.decoys": 0.05, "train.seed": None}, settings=["train.lr=0.01"])
     assert (suited.train.batch_size, suited.ledger.freeze_epochs, suited.train.lr) == (32, 10, 0.01)
     assert plan(data, preset="cpu", asked={}, settings=[]).train.batch_size == 128
     assert plan(data, preset=None, asked={}, settings=["train.batch_size=7"]).train.batch_size == 7

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from reading import read
 from tiny import Answer, Stop, StopAfter, call, command, environment, room, small_config, train_command, write_folder
 
 from crcl import __version__, cli, config
 from crcl.data import noise
-from crcl.data.sources.precomp import read
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.metrics import retrieval
 from crcl.progress import Clock, StepLog

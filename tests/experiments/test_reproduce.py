@@ -169,7 +169,7 @@ def test_numbers_are_those_of_the_runs(crcl: Crcl, data: Path, out: Path) -> Non
         sums = []
         for trial in entry.trials:
             _, stored, scorer = open_scorer(store.run(trial.jobs[0]))
-            test = inputs.read_split(stored, "test")
+            test = inputs.open_pairs(stored).split("test")
             sums.append(retrieval(mean_similarities([scorer], test), test.image_index).rsum)
         (line,) = [
             line for line in rows(out / "table4.csv") if (line["method"], line["score"]) == (entry.row.name, "rSum")
@@ -222,7 +222,7 @@ def test_an_ensemble_is_the_mean_of_similarities(data: Path, out: Path) -> None:
         recipe.train(job.config, store.run(job), resume=True)
     found = store.measure(trial)
     scorers = [open_scorer(store.run(job))[2] for job in trial.jobs]
-    test = inputs.read_split(trial.jobs[0].config, "test")
+    test = inputs.open_pairs(trial.jobs[0].config).split("test")
     each = [scorer.similarities(test) for scorer in scorers]
     assert found[6] == pytest.approx(retrieval((each[0] + each[1]) / 2, test.image_index).rsum)
     for job, sims in zip(trial.jobs, each, strict=True):

@@ -15,11 +15,11 @@ from extraction import draw, draw_folder, run
 from image_files import bomb, halves, saved
 from numpy.typing import NDArray
 from PIL import Image
+from reading import read
 from tiny import SMALL, call
 
 from crcl.data.images import skipped_text
-from crcl.data.sources.precomp import read
-from crcl.data.sources.table import read_skipped
+from crcl.data.sources.stored import read_skipped
 from crcl.errors import InputError, TrainingError
 from crcl.features.grid import PixelGrid, grid_features
 from crcl.storage import locked

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from reading import read
 from safetensors.torch import load_file, save_file
 from small_clip import LONGEST, SIDE, draw_scenes, save_clip
 from tiny import Answer, Stop, StopAfter, assert_same_runs, call
 
 from crcl import config
-from crcl.data.sources.precomp import read
 from crcl.data.text.subwords import Subwords
 from crcl.errors import InputError
 from crcl.matchers import Clip

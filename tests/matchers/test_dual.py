@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from embedded import made_up, write_embeddings
+from reading import read
 from tiny import SMALL, Stop, StopAfter, assert_same_runs, call, small_config, write_folder
 
 from crcl import config
 from crcl.auditing import result as audit
 from crcl.data.batches import Batches
 from crcl.data.shards import Shards
-from crcl.data.sources.precomp import read
 from crcl.data.split import Split
 from crcl.data.text.vectors import TextVectors
 from crcl.data.text.vocabulary import SPECIALS, Vocabulary
@@ -111,7 +111,7 @@ def test_every_method_trains_it_and_leaves_a_run_that_can_be_scored(data: Path, 
     assert len(run.metrics()) == (3 if method == "crcl" else 2)
     opened, stored, scorer = open_scorer(run.path)
     assert opened.sizes["text_features"] == 10
-    scores = evaluate([scorer], inputs.read_split(stored, "dev"))
+    scores = evaluate([scorer], inputs.open_pairs(stored).split("dev"))
     assert scores.rsum == max(record["dev"]["rsum"] for record in run.metrics()[-2:])
 
 

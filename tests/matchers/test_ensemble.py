@@ -70,4 +70,4 @@ def test_a_run_of_two_networks_opens_as_their_ensemble(tmp_path: Path) -> None:
     assert opened.networks == 2
     assert isinstance(scorer.matcher, Ensemble)
     assert all(isinstance(member, Bow) for member in scorer.matcher.members)
-    assert np.isfinite(scorer.similarities(inputs.read_split(config, "test"))).all()
+    assert np.isfinite(scorer.similarities(inputs.open_pairs(config).split("test"))).all()

@@ -433,7 +433,7 @@ def test_trusted_pairs_are_a_share_of_dev_and_training_sees_no_truth(
     batches = caught_batches(config, tmp_path / "run", monkeypatch)
     assert batches.trusted is not None
     trusted = batches.trusted
-    dev = inputs.read_split(small_config(data), "dev")
+    dev = inputs.open_pairs(small_config(data)).split("dev")
     assert trusted.batches.pairs.captions == dev.captions
     assert trusted.batches.pairs.truth is batches.pairs.truth is None
     assert len(trusted.rows) == 5  # of 16
@@ -454,7 +454,7 @@ def test_trusted_rows_are_pairs_before_the_noise_and_their_images_are_not_traine
     assert batches.trusted is not None
     trusted = batches.trusted
     assert trusted.rows.tolist() == [4, 9, 30]
-    clean = inputs.read_split(config, "train").image_index
+    clean = inputs.open_pairs(config).split("train").image_index
     np.testing.assert_array_equal(trusted.batches.pairs.image_index, clean)
     assert not np.array_equal(batches.pairs.image_index, clean)
     shown = np.isin(batches.pairs.image_index, clean[[4, 9, 30]])

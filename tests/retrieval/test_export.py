@@ -63,7 +63,7 @@ def crcl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 def opened(run: Path) -> tuple[Scorer, Split]:
     _, config, scorer = open_scorer(run)
-    return scorer, inputs.read_split(config, "test")
+    return scorer, inputs.open_pairs(config).split("test")
 
 
 def session(path: Path) -> onnxruntime.InferenceSession:

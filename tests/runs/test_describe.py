@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reading import read
 from tiny import Stop, StopAfter, small_config, write_folder
 
 from crcl.data.noise import mismatch, write_index
-from crcl.data.sources.precomp import read
 from crcl.errors import InputError
 from crcl.runs.describe import describe
 from crcl.runs.folder import Run

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow.csv
 import pytest
 import torch
+from reading import read
 from tiny import Answer, Noting, call, write_folder
 from torch import nn
 
 from crcl.config import METHOD_NAMES
 from crcl.data import noise
-from crcl.data.sources.precomp import read
 from crcl.data.text.vocabulary import MASK, Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS, SAF, Ensemble

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from reading import read
 from tiny import Noting, Stop, StopAfter, small_config, write_folder
 
 from crcl import config
@@ -14,7 +15,6 @@ from crcl.auditing import result as audit
 from crcl.config import METHOD_NAMES
 from crcl.data import noise
 from crcl.data.batches import Standardize
-from crcl.data.sources.precomp import read
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
@@ -64,7 +64,7 @@ def test_every_method_trains_every_matcher_it_goes_with_and_leaves_a_run_that_ca
     assert ((beliefs >= 0) & (beliefs <= 1)).all()
     _, stored, scorer = open_scorer(run.path)
     assert stored == chosen
-    scores = evaluate([scorer], inputs.read_split(stored, "dev"))
+    scores = evaluate([scorer], inputs.open_pairs(stored).split("dev"))
     assert scores.rsum == max(record["dev"]["rsum"] for record in run.metrics()[-2:])  # the best epoch's matcher
 
 

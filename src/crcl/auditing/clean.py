@@ -62,7 +62,7 @@ class _Verdict:
 
 def refuse_output(table: Path, output: Path, *, overwrite: bool) -> None:
     """Stop, before anything is read, where the table cannot be written again to this file."""
-    if not tables.is_table(table):
+    if not tables.recognises(table):
         raise InputError(
             f"{table}: not a table ({' '.join(tables.SUFFIXES)}), so it cannot be written again; `crcl audit` writes a "
             "table whose column 'row' says which captions are suspect, to leave out where you read them"

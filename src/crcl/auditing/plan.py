@@ -7,15 +7,13 @@ from typing import Any
 
 from crcl.auditing.report.thumbnails import FindImage, images_below
 from crcl.config import Config
-from crcl.data.sources import embeddings
-from crcl.data.sources import table as tables
-from crcl.data.sources.precomp import holds_splits
+from crcl.data.pairs import Pairs
+from crcl.data.sources import layout_of
 from crcl.errors import InputError
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.storage import write_bytes
 from crcl.training import build as recipe
-from crcl.training import inputs
 
 _SUITED = {True: "embeddings", False: "cpu"}
 """Presets for data with vectors of captions, and for others."""
@@ -27,19 +25,13 @@ _SMALL = 4000  # pairs below which batches are small, for more steps
 
 def is_data(path: Path) -> bool:
     """Whether this looks like data to be trained on, and not like a run folder."""
-    return tables.is_table(path) or embeddings.is_embeddings(path) or holds_splits(path)
+    return layout_of(path) is not None
 
 
-def needs_features(data: Path, features: Path | None, settings: Sequence[str]) -> bool:
-    """Whether the data is a table without a file of features."""
-    named = features is not None or any(setting.startswith("data.features=") for setting in settings)
-    return tables.is_table(data) and not named and not any(path.is_file() for path in tables.default_features(data))
-
-
-def check(data: Path, *, preset: str | None, asked: Mapping[str, Any], settings: Sequence[str]) -> None:
-    """Refuse, before long work, settings that no training could have."""
-    vectors = _has_vectors(data, asked)
-    recipe.asked_config(preset=preset or _SUITED[vectors], base=_base(data, asked), settings=settings)
+def check(data: Path, *, preset: str | None, asked: Mapping[str, Any], settings: Sequence[str]) -> Config:
+    """Refuse, before long work, settings that no training could have; gives those that say where the data is."""
+    vectors = asked.get("data.text_features") is not None or layout_of(data) == "embeddings"
+    return recipe.asked_config(preset=preset or _SUITED[vectors], base=_base(data, asked), settings=settings)
 
 
 def refuse_other(data: Path, run: Path) -> None:
@@ -52,21 +44,18 @@ def refuse_other(data: Path, run: Path) -> None:
             )
 
 
-def plan(data: Path, *, preset: str | None, asked: Mapping[str, Any], settings: Sequence[str]) -> Config:
+def plan(pairs: Pairs, *, preset: str | None, asked: Mapping[str, Any], settings: Sequence[str]) -> Config:
     """How to train for an audit: as suits kind and number of the pairs, unless a preset is asked for.
 
     Pieces and frozen epochs belong together: who sets one of them has the preset's others.
     """
-    vectors, base = _has_vectors(data, asked), _base(data, asked)
-    chosen = recipe.asked_config(preset=preset or _SUITED[vectors], base=base, settings=settings)
-    if preset is not None or any(setting.partition("=")[0].strip() in _SCHEDULE for setting in settings):
-        return chosen
-    suited = schedule_for(len(inputs.read_split(chosen, "train")), vectors=vectors)
-    return recipe.asked_config(preset=_SUITED[vectors], base=base | suited, settings=settings)
-
-
-def _has_vectors(data: Path, asked: Mapping[str, Any]) -> bool:
-    return asked.get("data.text_features") is not None or embeddings.is_embeddings(data)
+    vectors, where = pairs.has_text_features, pairs.location
+    located = {} if where is None else where.absolute().settings()
+    base = located | {key: value for key, value in asked.items() if value is not None and key not in located}
+    suited: dict[str, Any] = {}
+    if preset is None and not any(setting.partition("=")[0].strip() in _SCHEDULE for setting in settings):
+        suited = schedule_for(len(pairs.split("train")), vectors=vectors)
+    return recipe.asked_config(preset=preset or _SUITED[vectors], base=base | suited, settings=settings)
 
 
 def _base(data: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,13 +87,11 @@ def remember_images(about: Path, images: Path) -> None:
     write_bytes(about, (json.dumps(known, indent=1) + "\n").encode(), advice="make room and try again")
 
 
-def image_finder(config: Config, images: Path | None) -> FindImage | None:
+def image_finder(pairs: Pairs, images: Path | None) -> FindImage | None:
     """Where a report finds image files: in the folder given, in that of the features, or next to the table."""
-    table = Path(config.data.path)
-    folder = images or _remembered_images(config.data.features)
-    if folder is None and not tables.is_table(table):
-        return None
-    return images_below(folder or table.parent)
+    features = None if pairs.location is None else pairs.location.features
+    folder = images or _remembered_images(features) or pairs.image_folder
+    return None if folder is None else images_below(folder)
 
 
 def _remembered_images(features: str | None) -> Path | None:

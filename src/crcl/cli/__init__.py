@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from crcl import __version__
-from crcl.cli.screen import err, out
+from crcl.cli.screen import err, out, spelled
 from crcl.errors import InputError, Interrupted, TrainingError
 
 
@@ -123,9 +123,12 @@ def main() -> None:
     """Run the command line and turn errors into messages and exit codes."""
     try:
         app()
-    except (InputError, TrainingError) as error:
+    except InputError as error:
+        err.print(f"crcl: {error.message(spelled)}", soft_wrap=True)
+        sys.exit(2)
+    except TrainingError as error:
         err.print(f"crcl: {error!s}", soft_wrap=True)
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        sys.exit(1)
     except Interrupted:
         words = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
         _say_how_to_go_on([*words, "--resume"] if words[:1] == ["train"] else words)  # others go on by themselves

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 
 from crcl.auditing import plan as pipeline
-from crcl.cli.options import columns_of
 from crcl.cli.preparing import extractor, note_skipped
 from crcl.cli.screen import note, shown
 from crcl.data.files import SHOWN
-from crcl.data.images import wanted_images
-from crcl.data.sources import table as tables
+from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 from crcl.features.extract import extract
 from crcl.runs.restore import choose_device
 from crcl.training import build as recipe
+from crcl.training import inputs
 
 
 def train_first(
@@ -30,31 +29,32 @@ def train_first(
     model: str | None,
     images: Path | None,
     anew: bool,
-) -> None:
-    """From data to a run in FOLDER/run; what is there is gone on with, if it is of the same data."""
+) -> Pairs:
+    """From data to a run in FOLDER/run; what is there is gone on with, if it is of the same data. Gives the data."""
     run = folder / "run"
     choose_device(asked["train.device"])
-    pipeline.check(source, preset=preset, asked=asked, settings=settings)
+    first = pipeline.check(source, preset=preset, asked=asked, settings=settings)
     there = (run / "config.json").is_file()
     if not anew:
         pipeline.refuse_other(source, run)
-    columns = columns_of(asked["data.image_column"], asked["data.caption_column"])
-    if tables.is_table(source):
-        _note_empty(tables.check(source, columns))
-    if pipeline.needs_features(source, asked["data.features"], settings) or model is not None:
-        wanted = [image for image in wanted_images([source], folder=images, columns=columns) if image.name]
+    pairs = inputs.open_pairs(first, images=images)
+    _note_empty(pairs.check())
+    if not pairs.has_features or model is not None:
+        wanted = pairs.wanted_images()
         how = extractor(model, device=asked["train.device"])
         with _ways_out(run, there=there and not anew):
             made = extract(wanted, how, folder / "features", overwrite=anew, settled=there and not anew, progress=shown)
         note_skipped(made, folder / "features")
         if images is not None:
             pipeline.remember_images(folder / "features" / "about.json", images)
-        asked |= {"data.features": folder / "features" / "features.npy", "data.ids": folder / "features" / "ids.txt"}
-    elif tables.is_table(source) and asked["data.features"] is None:
+        files = {"features": folder / "features" / "features.npy", "ids": folder / "features" / "ids.txt"}
+        pairs = pairs.with_features(**files)
+    elif pairs.is_table and asked["data.features"] is None:
         note(f"features are there already, beside {source}; --model makes others")
-    chosen = pipeline.plan(source, preset=preset, asked=asked, settings=settings)
+    chosen = pipeline.plan(pairs, preset=preset, asked=asked, settings=settings)
     with _ways_out(run, there=run.exists() and not anew):
-        recipe.train(chosen, run, resume=not anew, overwrite=anew, progress=shown)
+        recipe.train(chosen, run, pairs=pairs, resume=not anew, overwrite=anew, progress=shown)
+    return pairs
 
 
 @contextmanager
@@ -65,9 +65,8 @@ def _ways_out(run: Path, *, there: bool) -> Iterator[None]:
     except InputError as error:
         if not there:
             raise
-        raise InputError(
-            f"{error}\n{run} is there already: --overwrite trains anew, --folder NEW keeps both"
-        ) from error
+        ways = InputError("is there already", where=run, hint="{overwrite} trains anew, another {folder} keeps both")
+        raise InputError.several([error, ways]) from error
 
 
 def _note_empty(rows: np.ndarray) -> None:

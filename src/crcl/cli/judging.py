@@ -34,7 +34,9 @@ from crcl.cli.options import (
 )
 from crcl.cli.screen import note, out, shown, tell_next
 from crcl.data import decoys as drawn_decoys
+from crcl.data.pairs import Pairs
 from crcl.data.sources import table as tables
+from crcl.data.sources.rows import Columns
 from crcl.data.split import Split
 from crcl.errors import InputError, Interrupted
 from crcl.retrieval.opening import open_scorer
@@ -150,6 +152,7 @@ def audit(
         reporting.refuse_foreign(report)
     if images is not None and not images.is_dir():
         raise InputError(f"{images}: no such folder; it must hold the images")
+    trained: Pairs | None = None
     if is_data:
         asked = {
             "data.decoys": drawn_decoys.SHARE if share is None else share,
@@ -158,12 +161,12 @@ def audit(
             "data.ids": ids,
             "data.image_column": image_column,
             "data.caption_column": caption_column,
-            "data.skip_empty": True if tables.is_table(source) else None,
+            "data.skip_empty": True if tables.recognises(source) else None,
             "train.seed": seed,
             "train.device": device,
             "train.memory": memory,
         }
-        train_first(
+        trained = train_first(
             source, home, asked, preset=preset, settings=settings or [], model=model, images=images, anew=overwrite
         )
         data = features = text_features = ids = None  # as the run has them
@@ -173,7 +176,8 @@ def audit(
         stored = located(stored, data, features, ids, text_features)
         beliefs, estimate, silent = beliefs_of(opened)
         at = flagged_below(stored, beliefs, estimate, threshold, precision, silent=silent)
-        pairs = inputs.audited_pairs(opened, stored)
+        opened_pairs = trained or inputs.open_pairs(stored)
+        pairs = inputs.audited_pairs(opened, stored, opened_pairs)
         refuse_input(output, pairs.source, stored.data.path)
         found = _found(pairs, beliefs, scorer, threshold=at, suggest=suggest)
         auditing.write(found, output)
@@ -181,9 +185,9 @@ def audit(
         out.print(f"written to {output}", soft_wrap=True)
         if report is not None:
             about = [("data", Path(stored.data.path).name), ("run", conditions(opened, stored))]
-            page = _write_report(report, found, estimate, stored, run=run, images=images, about=about)
+            page = _write_report(report, found, estimate, opened_pairs, run=run, images=images, about=about)
             out.print(f"report: {page}", soft_wrap=True)
-        if tables.is_table(source) and (threshold is not None or not silent):
+        if is_data and opened_pairs.is_table and (threshold is not None or not silent):
             chosen = {"--threshold": threshold, "--precision": precision}
             words = [word for name, value in chosen.items() if value is not None for word in (name, f"{value:g}")]
             tell_next(["clean", str(run), "-o", f"CLEANED{source.suffix}", *words])
@@ -247,16 +251,16 @@ def _write_report(
     folder: Path,
     found: auditing.Audit,
     estimate: decoys.Estimate | None,
-    stored: config.Config,
+    data: Pairs,
     *,
     run: Path,
     images: Path | None,
     about: list[tuple[str, str]],
 ) -> Path:
     told: list[str] = []
-    next_step, table = None, Path(stored.data.path)
-    if tables.is_table(table):
-        held_out, empty, skipped = inputs.unjudged(stored, found.pairs)
+    next_step, table = None, Path(data.name)
+    if data.is_table:
+        held_out, empty, skipped = data.unjudged(found.pairs)
         lacking = f"{empty:,} without an image or a caption, " if empty else ""
         told = [f"Not judged: {held_out:,} rows held out, {lacking}{skipped:,} images skipped."]
         if len(found.suspects):
@@ -266,10 +270,10 @@ def _write_report(
         return reporting.write_report(
             folder,
             found,
-            title=f"Audit of {Path(stored.data.path).name}",
+            title=f"Audit of {table.name}",
             estimate=estimate,
             suggestions=found.suggestions,
-            find_image=pipeline.image_finder(stored, images),
+            find_image=pipeline.image_finder(data, images),
             told=told,
             next_step=next_step,
             about=about,
@@ -314,7 +318,7 @@ def clean(
         )
     at = flagged_below(stored, beliefs, estimate, threshold, precision, silent=silent)
     pairs = inputs.audited_pairs(opened, stored)
-    columns = inputs.columns(stored)
+    columns = Columns(stored.data.image_column, stored.data.caption_column)
     done = cleaning.clean(table, output, pairs, beliefs, threshold=at, mark=mark, overwrite=overwrite, columns=columns)
     left = f" at threshold {at:g}" if not mark else f": all have a column '{cleaning.COLUMN}' now"
     out.print(f"{done.removed:,} rows removed, {done.kept:,} kept{left}", soft_wrap=True)

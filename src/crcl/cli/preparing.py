@@ -17,13 +17,12 @@ from crcl.cli.options import (
     TextFeatures,
     columns_of,
     refuse_input,
-    text,
 )
 from crcl.cli.screen import note, out, shown, tell_next
 from crcl.data import noise as mismatching
 from crcl.data.images import MOST_PIXELS, wanted_images
+from crcl.data.pairs import Pairs
 from crcl.data.sources import table as tables
-from crcl.data.sources.precomp import read
 from crcl.errors import InputError
 from crcl.features.extract import Extracted, Extractor, extract
 from crcl.features.grid import PixelGrid
@@ -52,7 +51,8 @@ def noise(
     if output.exists() and not overwrite:
         raise InputError(f"{output}: exists already; replace it by --overwrite, or name another file")
     columns = columns_of(image_column, caption_column)
-    pairs = read(data, "train", features=features, ids=ids, text_features=text_features, columns=columns)
+    opened = Pairs.of(data, features=features, ids=ids, text_features=text_features, columns=columns)
+    pairs = opened.split("train")
     index = mismatching.mismatch(pairs.image_index, rate, seed, level=level, images=pairs.images)
     truth = mismatching.apply(pairs, index).truth
     refuse_input(output, pairs.source, str(data))
@@ -115,7 +115,7 @@ def features(
     shape = " x ".join(str(side) for side in found.shape)
     out.print(f"{found.images:,} images, {shape} each ({found.computed:,} computed now), in {folder}", soft_wrap=True)
     note_skipped(found, folder)
-    if tables.is_table(sources[0]):
+    if tables.recognises(sources[0]):
         words = ["--features", str(folder / "features.npy"), "--ids", str(folder / "ids.txt")]
         if pixels:
             words += ["--preset", "clip", "--set", f"matcher.model={model}"]
@@ -160,11 +160,8 @@ def info(
             table.add_row(*key)
         out.print(table)
         return
+    columns = columns_of(image_column, caption_column)
     for name, fact in describing.describe(
-        path,
-        features=text(features),
-        ids=text(ids),
-        text_features=text(text_features),
-        columns=columns_of(image_column, caption_column),
+        path, features=features, ids=ids, text_features=text_features, columns=columns
     ):
         out.print(f"{name:<12}{fact}", soft_wrap=True)

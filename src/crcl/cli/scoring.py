@@ -54,7 +54,7 @@ def evaluate(
     opened = [open_scorer(run, device=device, memory=memory) for run in runs]
     for opened_run, stored, _ in opened:
         warn_if_unfinished(opened_run, stored)
-    pairs = inputs.read_split(located(opened[0][1], data, features, ids, text_features), split)
+    pairs = inputs.open_pairs(located(opened[0][1], data, features, ids, text_features)).split(split)
     for run, _, _ in opened:
         inputs.check_features(run, pairs)
     check_folds(pairs, folds)
@@ -121,13 +121,14 @@ def plot(
     if threshold is None:
         own = stored.own_threshold()
         threshold = auditing.THRESHOLD if own is None else own
-    truth = inputs.audited_pairs(opened, stored).truth
+    data_of_run = inputs.open_pairs(stored)
+    truth = inputs.audited_pairs(opened, stored, data_of_run).truth
     found = None if truth is None else drawing.detected(opened, truth, threshold=threshold)
     if found is not None:
         figures["detected"] = found
     if split != "none":
         _, _, scorer = open_scorer(run, device=device, memory=memory)
-        pairs = inputs.read_split(stored, split)
+        pairs = data_of_run.split(split)
         inputs.check_features(opened, pairs)
         with shown.task("scoring") as progress:
             sims = mean_similarities([scorer], pairs, advance=progress)

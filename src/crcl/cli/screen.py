@@ -10,6 +10,16 @@ shown = Terminal(err)
 """Progress of long work and messages, on stderr."""
 
 
+_COMMANDS = {"extract_features": "features", "import_checkpoint": "import", "inject_noise": "noise"}
+
+
+def spelled(name: str) -> str:
+    """A parameter or a function of the library as the command line has it: `--features`, `crcl train`."""
+    if name.endswith("()"):
+        return f"`crcl {_COMMANDS.get(name[:-2], name[:-2])}`"
+    return f"--{name.replace('_', '-')}"
+
+
 def tell_next(*commands: list[str]) -> None:
     """What one may want to call next, as a shell takes it."""
     out.print("\n".join(["next:", *(f"  {shlex.join(['crcl', *words])}" for words in commands)]), soft_wrap=True)

@@ -8,8 +8,7 @@ import typer
 from crcl import config
 from crcl.cli.options import CaptionColumn, Data, Features, Ids, ImageColumn, Settings, TextFeatures, columns_of, text
 from crcl.cli.screen import note, out, shown, tell_next
-from crcl.data.sources.precomp import splits
-from crcl.data.sources.rows import Columns
+from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.progress import Together
@@ -93,8 +92,9 @@ def train(
     if go_on:
         _say_if_finished(run, chosen)
     progress = Together(shown, TensorBoard(run / "tensorboard")) if tensorboard else shown
-    recipe.train(chosen, run, resume=resume, overwrite=overwrite, progress=progress)
-    _tell_where(run, data, inputs.columns(chosen))
+    pairs = inputs.open_pairs(chosen)
+    recipe.train(chosen, run, pairs=pairs, resume=resume, overwrite=overwrite, progress=progress)
+    _tell_where(run, pairs)
 
 
 def _say_if_finished(path: Path, chosen: config.Config) -> None:
@@ -148,12 +148,12 @@ def import_(
     out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)
     fitting = assembly.methods_of(made.networks)
     go_on = [["train", str(data), "-o", "NEW", "--start", str(run), "--method", fitting[0]]] if fitting else []
-    _tell_where(run, data, columns, *go_on)
+    _tell_where(run, Pairs.of(data, columns=columns), *go_on)
 
 
-def _tell_where(run: Path, data: Path, columns: Columns, *more: list[str]) -> None:
+def _tell_where(run: Path, pairs: Pairs, *more: list[str]) -> None:
     out.print(f"the run is in {run}", soft_wrap=True)
-    split = [] if "test" in splits(data, columns) else ["--split", "dev"]
+    split = [] if "test" in pairs.splits else ["--split", "dev"]
     tell_next(["evaluate", str(run), *split], ["audit", str(run)], *more)
 
 

@@ -17,11 +17,11 @@ NPY_ERRORS = (ValueError, EOFError, OSError, OverflowError, MemoryError, Recursi
 """What numpy raises where a file is no array; its header is read as Python's literals."""
 
 
-def refuse(problems: Sequence[str]) -> None:
+def refuse(problems: Sequence[InputError]) -> None:
     """Raise all problems of a file at once, the first ten written out; nothing happens where there are none."""
     if problems:
-        more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-        raise InputError("\n".join([*problems[:SHOWN], *more]))
+        more = [InputError(f"... and {len(problems) - SHOWN} more")] if len(problems) > SHOWN else []
+        raise InputError.several([*problems[:SHOWN], *more])
 
 
 def require(path: Path, *, purpose: str = "") -> Path:
@@ -30,13 +30,13 @@ def require(path: Path, *, purpose: str = "") -> Path:
         return path
     wanted = f", expected {purpose}" if purpose else ""
     if path.is_dir():
-        raise InputError(f"{path}: a folder, not a file{wanted}")
+        raise InputError(f"a folder, not a file{wanted}", where=path)
     if not path.parent.is_dir():
-        raise InputError(f"{path}: not found, there is no folder {path.parent}{wanted}")
+        raise InputError(f"not found, there is no folder {path.parent}{wanted}", where=path)
     names = sorted(file.name for file in path.parent.iterdir())
     near = did_you_mean(path.name, names)
     there = "" if near else f"; {path.parent} holds {', '.join(names[:SHOWN]) or 'nothing'}"
-    raise InputError(f"{path}: not found{near}{wanted}{there}")
+    raise InputError(f"not found{near}{wanted}{there}", where=path)
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return require(path).read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+        raise InputError(f"cannot be read ({error.strerror})", where=path) from error
 
 
 def read_lines(path: Path) -> list[str]:
@@ -79,21 +79,24 @@ def refuse_duplicates(path: Path, names: Sequence[str]) -> None:
     if len(counts) < len(names):
         twice = [f"'{name}' ({count} times)" for name, count in counts.items() if count > 1]
         more = f" and {len(twice) - SHOWN} more" if len(twice) > SHOWN else ""
-        raise InputError(f"{path}: an id names one image, these name several: {', '.join(twice[:SHOWN])}{more}")
+        raise InputError(f"an id names one image, these name several: {', '.join(twice[:SHOWN])}{more}", where=path)
     if "" in counts:
-        raise InputError(f"{path}:{names.index('') + 1}: empty id; each line names one image")
+        raise InputError("empty id", where=f"{path}:{names.index('') + 1}", hint="each line names one image")
 
 
-def undecodable(path: Path, rows: Sequence[bytes]) -> list[str]:
-    """One message for each line that is not UTF-8."""
+def undecodable(path: Path, rows: Sequence[bytes]) -> list[InputError]:
+    """One error for each line that is not UTF-8."""
     problems = []
     for number, row in enumerate(rows, start=1):
         try:
             row.decode("utf-8")
         except UnicodeDecodeError as error:
             problems.append(
-                f"{path}:{number}: not UTF-8 (byte 0x{row[error.start]:02x} at position {error.start + 1}); "
-                "save the file as UTF-8"
+                InputError(
+                    f"not UTF-8 (byte 0x{row[error.start]:02x} at position {error.start + 1})",
+                    where=f"{path}:{number}",
+                    hint="save the file as UTF-8",
+                )
             )
     return problems
 
@@ -107,25 +110,30 @@ def open_array(path: Path, *, purpose: str) -> np.ndarray:
             header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, _, dtype = header(stream)
         if dtype.hasobject:
-            raise InputError(f"{path}: holds Python objects, which are not loaded; expected {purpose}")
+            raise InputError(f"holds Python objects, which are not loaded; expected {purpose}", where=path)
         if 0 in shape:
-            raise InputError(f"{path}: empty, shape {shape}; expected {purpose}")
+            raise InputError(f"empty, shape {shape}; expected {purpose}", where=path)
         return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except InputError:
         raise
     except NPY_ERRORS as error:
-        raise InputError(f"{path}: not a whole .npy file ({error}); expected {purpose}") from error
+        raise InputError(f"not a whole .npy file ({error}); expected {purpose}", where=path) from error
 
 
 def open_features(path: Path) -> np.ndarray:
     """A memory map of features, (rows, R, F); a row of global vectors (rows, F) is one region each."""
     features = open_array(path, purpose="float16 or float32 features of shape (images, regions, size)")
     if features.dtype.kind != "f" or features.dtype.itemsize not in (2, 4):
-        raise InputError(f"{path}: features are {features.dtype}, expected float16 or float32")
+        raise InputError(f"features are {features.dtype}, expected float16 or float32", where=path)
+    return as_regions(features, path)
+
+
+def as_regions(features: np.ndarray, where: str | Path) -> np.ndarray:
+    """Features as (rows, R, F); a row of global vectors (rows, F) is one region each."""
     if features.ndim == 2:
         return features[:, None, :]
     if features.ndim != 3:
         raise InputError(
-            f"{path}: features have shape {features.shape}, expected (images, regions, size) or (images, size)"
+            f"features have shape {features.shape}, expected (images, regions, size) or (images, size)", where=where
         )
     return features

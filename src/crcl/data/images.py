@@ -13,7 +13,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from crcl.data.sources import table as tables
+from crcl.data.sources.base import Location
 from crcl.data.sources.rows import USUAL, Columns
+from crcl.data.sources.stored import SKIPPED
 from crcl.errors import InputError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
@@ -40,20 +42,24 @@ class Wanted(NamedTuple):
 def wanted_images(sources: Sequence[Path], *, folder: Path | None = None, columns: Columns = USUAL) -> list[Wanted]:
     """The images of a table, of a folder with those below it, or the files themselves; each name once."""
     if folder is not None and not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; it must hold the images")
+        raise InputError("no such folder; it must hold the images", where=folder)
     if len(sources) == 1 and sources[0].is_dir():
         if folder is not None:
-            raise InputError(f"{sources[0]}: a folder of images needs no other one; --images goes with a table")
+            raise InputError(
+                "a folder of images needs no other one", where=sources[0], hint="{images} goes with a table"
+            )
         names, root = _below(sources[0]), sources[0]
-    elif len(sources) == 1 and tables.is_table(sources[0]):
-        names, root = tables.image_names(sources[0], columns), folder or sources[0].parent
+    elif len(sources) == 1 and tables.recognises(sources[0]):
+        where = Location(str(sources[0]), image_column=columns.image, caption_column=columns.caption)
+        source = tables.TableSource.open(where, folder)
+        names, root = source.rows()["image"].to_pylist(), source.image_folder
     else:
         for path in sources:
-            if path.is_dir() or tables.is_table(path):
-                raise InputError(f"{path}: give one folder, or one table, or image files only")
+            if path.is_dir() or tables.recognises(path):
+                raise InputError("give one folder, or one table, or image files only", where=path)
         return [Wanted(name, folder) for name in dict.fromkeys(_from(folder, path) for path in sources)]
     if not names:
-        raise InputError(f"{sources[0]}: no image there; looked for {', '.join(SUFFIXES)}")
+        raise InputError(f"no image there; looked for {', '.join(SUFFIXES)}", where=sources[0])
     return [Wanted(name, root) for name in dict.fromkeys(names)]
 
 
@@ -138,7 +144,7 @@ def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None =
             if side is not None:
                 image.draft(None, (side, side))
             image.load()
-            return _rgb(_upright(image))
+            return as_rgb(image)
     except UnusableError:
         raise
     except Image.DecompressionBombError as error:
@@ -147,6 +153,11 @@ def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None =
         raise UnusableError("not an image of a known format") from error
     except Exception as error:  # hostile bytes make Pillow raise anything
         raise UnusableError(f"broken image ({_one_line(error)})") from error
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """A picture as RGB, upright, on white where it is transparent."""
+    return _rgb(_upright(image))
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -177,6 +188,6 @@ def skipped_text(skipped: Sequence[tuple[str, str]]) -> str:
     """The content of `skipped.csv`; all values are quoted, since a line break may be in any."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    writer.writerow(tables.SKIPPED)
+    writer.writerow(SKIPPED)
     writer.writerows(skipped)
     return text.getvalue()

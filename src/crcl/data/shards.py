@@ -18,8 +18,11 @@ class Shards:
         self.names = list(names) or [f"part {number}" for number in range(len(parts))]
         self.offsets = np.cumsum([0, *(len(part) for part in parts)])
         different = [
-            f"{name}: {_size(part)} numbers per row, but {self.names[0]} has {_size(parts[0])}; "
-            "the vectors of one side are of one size"
+            InputError(
+                f"{_size(part)} numbers per row, but {self.names[0]} has {_size(parts[0])}; "
+                "the vectors of one side are of one size",
+                where=name,
+            )
             for name, part in zip(self.names, parts, strict=True)
             if part.shape[1:] != parts[0].shape[1:]
         ]
@@ -61,9 +64,9 @@ def open_vectors(path: Path) -> np.ndarray:
     """A memory map of vectors, (rows, size)."""
     vectors = open_array(path, purpose="float16 or float32 vectors of shape (rows, size)")
     if vectors.dtype.kind != "f" or vectors.dtype.itemsize not in (2, 4):
-        raise InputError(f"{path}: vectors are {vectors.dtype}, expected float16 or float32")
+        raise InputError(f"vectors are {vectors.dtype}, expected float16 or float32", where=path)
     if vectors.ndim != 2:
-        raise InputError(f"{path}: vectors have shape {vectors.shape}, expected (rows, size)")
+        raise InputError(f"vectors have shape {vectors.shape}, expected (rows, size)", where=path)
     return vectors
 
 

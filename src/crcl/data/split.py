@@ -40,21 +40,24 @@ class Split:
         """Refuse parts that do not belong together."""
         name = self.source or "pairs"
         if self.features.ndim != 3:
-            raise InputError(f"{name}: features have shape {self.features.shape}, expected (images, regions, size)")
+            raise InputError(f"features have shape {self.features.shape}, expected (images, regions, size)", where=name)
         rows = len(self.features) if self.feature_rows is None else len(self.feature_rows)
         if rows != self.images:
-            raise InputError(f"{name}: {rows} images have features, but {self.images} have ids")
+            raise InputError(f"{rows} images have features, but {self.images} have ids", where=name)
         if self.image_index.shape != (len(self.captions),):
             raise InputError(
-                f"{name}: {len(self.captions)} captions need an image index of as many entries, "
-                f"not of shape {self.image_index.shape}"
+                f"{len(self.captions)} captions need an image index of as many entries, "
+                f"not of shape {self.image_index.shape}",
+                where=name,
             )
         if len(self.image_index) and not (self.image_index.min() >= 0 and self.image_index.max() < self.images):
-            raise InputError(f"{name}: the image index leaves the range 0 to {self.images - 1}")
+            raise InputError(f"the image index leaves the range 0 to {self.images - 1}", where=name)
         if self.truth is not None and self.truth.shape != self.image_index.shape:
-            raise InputError(f"{name}: truth has shape {self.truth.shape}, the image index {self.image_index.shape}")
+            raise InputError(
+                f"truth has shape {self.truth.shape}, the image index {self.image_index.shape}", where=name
+            )
         if self.text_features is not None and self.caption_rows is None and len(self.text_features) != len(self):
-            raise InputError(f"{name}: {len(self)} captions, but vectors of {len(self.text_features)}")
+            raise InputError(f"{len(self)} captions, but vectors of {len(self.text_features)}", where=name)
 
     def __len__(self) -> int:
         """N, the number of pairs."""
@@ -111,27 +114,27 @@ class Split:
         rows = np.asarray(images) if self.feature_rows is None else self.feature_rows[images]
         # indexing with an array copies, so nothing done to the result reaches the file
         regions = np.asarray(self.features[rows]).astype(np.float32, copy=False)
-        bad = _not_finite(regions)
+        bad = not_finite(regions)
         if len(bad):
             shown = [f"{self._place(rows[i])} (image '{self.image_ids[np.asarray(images)[i]]}')" for i in bad[:10]]
-            where = "" if isinstance(self.features, Shards) else f"{self.source or 'features'}: "
             raise InputError(
-                f"{where}NaN or infinity in {', '.join(shown)}{_more(bad)}; "
-                "compute these features again or leave the images out"
+                f"NaN or infinity in {', '.join(shown)}{_more(bad)}",
+                where="" if isinstance(self.features, Shards) else self.source or "features",
+                hint="compute these features again or leave the images out",
             )
         return regions
 
     def gather_texts(self, captions: np.ndarray) -> np.ndarray:
         """A fresh float32 copy of these captions' vectors, (len(captions), G); refuses NaN and infinity."""
         if self.text_features is None:
-            raise InputError(f"{self.source or 'pairs'}: the captions come without vectors")
+            raise InputError("the captions come without vectors", where=self.source or "pairs")
         rows = np.asarray(captions) if self.caption_rows is None else self.caption_rows[captions]
         vectors = self.text_features[rows].astype(np.float32, copy=False)
-        bad = _not_finite(vectors)
+        bad = not_finite(vectors)
         if len(bad):
             shown = ", ".join(self.text_features.place(rows[i]) for i in bad[:10])
             raise InputError(
-                f"NaN or infinity in {shown}{_more(bad)}; compute these vectors again or leave the rows out"
+                f"NaN or infinity in {shown}{_more(bad)}", hint="compute these vectors again or leave the rows out"
             )
         return vectors
 
@@ -139,7 +142,7 @@ class Split:
         return self.features.place(row) if isinstance(self.features, Shards) else f"row {row}"
 
 
-def _not_finite(values: np.ndarray) -> np.ndarray:
+def not_finite(values: np.ndarray) -> np.ndarray:
     """Numbers of the rows that hold NaN or infinity."""
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum()):  # one quick pass; the sum may also overflow by itself

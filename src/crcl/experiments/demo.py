@@ -9,7 +9,7 @@ from crcl import plots
 from crcl.auditing import result as audit
 from crcl.config import load
 from crcl.data import scenes
-from crcl.data.sources.precomp import read
+from crcl.data.pairs import Pairs
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.features.grid import grid_features
@@ -18,7 +18,7 @@ from crcl.progress import SILENT, Progress
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
 from crcl.training.build import train
-from crcl.training.inputs import audited_pairs, read_split
+from crcl.training.inputs import audited_pairs, open_pairs
 
 METHODS = {"infonce": "plain (InfoNCE)", "crcl": "CRCL"}
 RATE = 0.4
@@ -54,7 +54,7 @@ def demo(
     data = folder / "data"
     if not data.exists():
         _draw_scenes(data, images, seed, progress)
-    elif (there := read(data).images) != images:
+    elif (there := Pairs.of(data).split("train").images) != images:
         raise InputError(f"{data}: {there} training images are drawn there, not {images}; give another folder")
     outcomes = [
         _outcome(method, name, data, folder, seed=seed, settings=settings, progress=progress)
@@ -99,11 +99,12 @@ def _outcome(
     }
     config = load(preset="demo", base=base, settings=settings)
     progress.status(f"training {name}")
-    run = train(config, folder / method, resume=True, progress=progress)
+    opened = open_pairs(config)
+    run = train(config, folder / method, pairs=opened, resume=True, progress=progress)
     _, _, scorer = open_scorer(run.path)
-    pairs = audited_pairs(run, config)
+    pairs = audited_pairs(run, config, opened)
     found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs))
-    return Outcome(name, evaluate([scorer], read_split(config, "test")), found.detection(), found)
+    return Outcome(name, evaluate([scorer], opened.split("test")), found.detection(), found)
 
 
 def _draw(outcomes: list[Outcome], folder: Path, images: Path) -> None:

@@ -103,7 +103,7 @@ class Store:
         config = trial.jobs[0].config
         device = config.train.device
         scorers = [open_scorer(self.run(job), device=device)[2] for job in trial.jobs]
-        found = evaluate_each(scorers, inputs.read_split(config, trial.split), folds=trial.folds)
+        found = evaluate_each(scorers, inputs.open_pairs(config).split(trial.split), folds=trial.folds)
         for job, alone in zip(trial.jobs, found.members, strict=True):
             self._write(trial.alone(job), alone)
         if len(trial.jobs) > 1:

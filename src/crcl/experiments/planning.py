@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crcl.config import MATCHERS_OF, METHOD_NAMES, Config, DataConfig, given, keys_of
-from crcl.data.sources import table as tables
+from crcl.data.sources.stored import default_features
 from crcl.errors import InputError
 from crcl.experiments import ZERO_SHOT, Experiment, Profile, Row, Source, own
 from crcl.experiments.keys import FILES, hashed, is_read, job_key
@@ -297,7 +297,7 @@ class Planner:
     def _require_vectors(self, config: Config) -> None:
         """Refuse data without vectors of captions, once for all runs on them."""
         if config.data not in self._with_vectors:
-            inputs.require_vectors(config, inputs.read_split(config, "train"))
+            inputs.require_vectors(config, inputs.open_pairs(config).split("train"))
             self._with_vectors.append(config.data)
 
     def _untrained(self, row: Row, matcher: str, source: Source) -> Job:
@@ -337,7 +337,7 @@ class Planner:
         if self.pixels is None or not self.data.is_file():
             return True
         config = recipe.asked_config(base={"data.path": str(self.data)}, settings=self.settings)
-        near = [path for path in tables.default_features(self.data) if path.is_file()]
+        near = [path for path in default_features(self.data) if path.is_file()]
         given = [Path(config.data.features)] if config.data.features else near
         return any(path.resolve() != (self.pixels / PIXELS[0]).resolve() for path in given)
 
@@ -352,7 +352,7 @@ class Planner:
     def _fingerprint(self, folder: str, split: str, settings: tuple[str, ...]) -> list[str]:
         # a table's files are settings, and are read with them
         config = recipe.asked_config(base={"data.path": folder}, settings=settings)
-        pairs = inputs.read_split(config, split)
+        pairs = inputs.open_pairs(config).split(split)
         digest = hashlib.sha256()
         for first in range(0, pairs.images, AT_ONCE):
             digest.update(pairs.gather(np.arange(first, min(first + AT_ONCE, pairs.images))).data)

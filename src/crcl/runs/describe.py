@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from crcl.config import Config, from_dict
-from crcl.data.sources.precomp import read, splits
+from crcl.data.pairs import Pairs
+from crcl.data.sources import layout_of
+from crcl.data.sources.base import Given, Names
 from crcl.data.sources.rows import USUAL, Columns
 from crcl.data.split import Split
 from crcl.errors import InputError
@@ -18,29 +20,32 @@ Fact = tuple[str, str]
 def describe(
     path: str | Path,
     *,
-    features: str | None = None,
-    ids: str | None = None,
-    text_features: str | None = None,
+    features: Given = None,
+    ids: Names = None,
+    text_features: Given = None,
     columns: Columns = USUAL,
 ) -> list[Fact]:
     """Facts about a run folder or about data, in the order to show them."""
     path = Path(path)
     if (path / "config.json").is_file():
         return describe_run(Run.open(path))
-    names = splits(path, columns)
-    if not names:
+    if path.is_dir() and layout_of(path) is None:
         raise InputError(
-            f"{path}: neither a run folder nor data "
-            "(a folder with {split}_ims.npy files or of embeddings, or a table)"
+            "neither a run folder nor data (a folder with {split}_ims.npy files or of embeddings, or a table)",
+            where=path,
         )
-    facts: list[Fact] = [("data", str(path))]
-    for name in names:
-        pairs = read(path, name, features=features, ids=ids, text_features=text_features, columns=columns)
-        facts += [(name, line) for line in describe_pairs(pairs)]
+    return describe_pairs(Pairs.of(path, features=features, ids=ids, text_features=text_features, columns=columns))
+
+
+def describe_pairs(pairs: Pairs) -> list[Fact]:
+    """Facts about data: counts and shapes of each split."""
+    facts: list[Fact] = [("data", pairs.name)]
+    for name in pairs.splits:
+        facts += [(name, line) for line in describe_split(pairs.split(name))]
     return facts
 
 
-def describe_pairs(pairs: Split) -> list[str]:
+def describe_split(pairs: Split) -> list[str]:
     """Counts and shapes of one split."""
     _, regions, size = pairs.features.shape
     per_image = np.bincount(pairs.image_index, minlength=pairs.images)

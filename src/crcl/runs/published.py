@@ -68,12 +68,12 @@ def read(path: str | Path) -> Published:
     layout, models = _networks(path, content)
     problems: list[str] = []
     networks = [_flat(f"{path}: {name}", model, path.stat().st_size, problems) for name, model in models.items()]
-    refuse(problems)
+    refuse([InputError(problem) for problem in problems])
     matcher = _matcher(path, networks[0])
     sizes = _sizes(matcher, networks[0])
     for name, network in zip(models, networks, strict=True):
         problems += [f"{path}: {name}: {problem}" for problem in _misfits(matcher, sizes, network)]
-    refuse(problems)
+    refuse([InputError(problem) for problem in problems])
     if layout == "SGRAF or RCL" and matcher == "scan":
         layout = "SCAN"
     options, notes = _scan_options(path, content.get("opt")) if matcher == "scan" else ({}, [])
@@ -314,7 +314,7 @@ def _scan_options(path: Path, opt: Any) -> tuple[dict[str, Any], list[str]]:
         if value is None or value < 0 or (theirs in given and not value):
             problems.append(f"{path}: opt.{theirs} is {_short(given[theirs])}, expected a number above 0")
         options[ours] = value
-    refuse(problems)
+    refuse([InputError(problem) for problem in problems])
     unsaid = [name for name in ("cross_attn", "agg_func", "lambda_softmax", "lambda_lse") if name not in given]
     what = f"{options['direction']} with {options['pooling']}"
     notes = [f"{path.name} does not say {', '.join(unsaid)}: taken as {what} at the usual values"] if unsaid else []

@@ -12,6 +12,7 @@ from torch import nn
 
 from crcl.config import DIVIDING, Config, differences, load, to_dict
 from crcl.data.batches import Batches
+from crcl.data.pairs import Pairs
 from crcl.errors import InputError, Interrupted
 from crcl.matchers import MATCHERS, Matcher
 from crcl.matchers.base import is_pretrained
@@ -96,23 +97,24 @@ def train(
     config: Config,
     path: str | Path,
     *,
+    pairs: Pairs | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> Run:
-    """Train as the config says, into a run folder."""
+    """Train as the config says, into a run folder; `pairs` are the data that it names, if they are open already."""
     if resume and overwrite:
         raise InputError("go on with the run (--resume) or replace it (--overwrite), not both")
     choose_device(config.train.device)  # refused before there is a folder
     if resume and (Path(path) / "config.json").is_file():
         run = Run.open(path)
         refuse_changes(run, config)
-        data = read_data(config, run)
+        data = read_data(config, run, pairs=pairs)
     else:
         refuse_existing(path, overwrite=overwrite)
         origin = None if config.train.start is None else open_start(config, config.train.start)
         published = open_published(config) if origin is None else None
-        data = read_data(config, start=origin, published=published)
+        data = read_data(config, pairs=pairs, start=origin, published=published)
         start = None if published is None else Learnt(published.weights)
         if origin is not None:
             start = Learnt(origin.load_matcher(), _first_beliefs(config, origin, data, progress))

@@ -8,7 +8,7 @@ import torch
 
 from crcl.config import METHOD_NAMES, Config, load, to_dict
 from crcl.data import noise
-from crcl.data.sources.precomp import read, splits
+from crcl.data.pairs import Pairs
 from crcl.data.sources.rows import USUAL, Columns
 from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
@@ -48,7 +48,7 @@ def adopt(
     """Make a run folder of a published checkpoint; `data` is what it was trained on, `noise_file` its mismatches."""
     refuse_existing(path, overwrite=overwrite)
     found = published.read(checkpoint)
-    clean = read(data, "train", features=features, ids=ids, columns=columns)
+    clean = Pairs.of(data, features=features, ids=ids, columns=columns).split("train")
     _check_shapes(found, clean, checkpoint)
     words = Path(vocab) if vocab is not None else find_vocabulary(Path(data))
     vocabulary = Vocabulary.load(words)
@@ -129,9 +129,8 @@ def adopt_model(
     base = {"method": method or "crcl", "matcher.name": "clip", "matcher.model": name}
     config = load(base=base | {key: str(value) for key, value in places.items() if value is not None})
     found = load_model(name)
-    there = splits(data, columns)
-    split = there[0] if there and "train" not in there else "train"
-    pairs = read(data, split, features=features, ids=ids, columns=columns)
+    opened = Pairs.of(data, features=features, ids=ids, columns=columns)
+    pairs = opened.split("train" if "train" in opened.splits else opened.splits[0])
     require_pixels(config, pairs, found)
     return Run.create(
         path,

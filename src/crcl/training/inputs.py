@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +13,8 @@ from crcl.config import Config
 from crcl.data import decoys, noise
 from crcl.data.batches import Batches, Standardize, Trusted
 from crcl.data.files import open_array
-from crcl.data.sources.precomp import read
-from crcl.data.sources.rows import Columns
-from crcl.data.sources.table import read_skipped, whole_rows
+from crcl.data.pairs import Pairs
+from crcl.data.sources.base import Location
 from crcl.data.split import Split
 from crcl.data.text.subwords import Subwords, Words
 from crcl.data.text.vectors import Texts, TextVectors
@@ -78,14 +77,20 @@ class TrainingData:
 
 
 def read_data(
-    config: Config, run: Run | None = None, *, start: Run | None = None, published: Pretrained | None = None
+    config: Config,
+    run: Run | None = None,
+    *,
+    pairs: Pairs | None = None,
+    start: Run | None = None,
+    published: Pretrained | None = None,
 ) -> TrainingData:
     """Read the pairs; words, mismatches and scale come from the run where there is one, else they are made.
 
     Words and scale of a new run come from the run that it starts from, if any; words of a published model are its own.
+    Pairs that are opened already are not read from the disk again.
     """
-    clean = read_split(config, "train")
-    dev = read_split(config, "dev")
+    pairs = pairs or open_pairs(config)
+    clean, dev = pairs.split("train"), pairs.split("dev")
     if len(clean) < 2:
         raise InputError(f"{config.data.path}: {len(clean)} training pair; a pair is learnt from others, so give more")
     if clean.features.shape[1:] != dev.features.shape[1:]:
@@ -142,49 +147,28 @@ def read_data(
     return data
 
 
-def read_split(config: Config, split: str) -> Split:
-    """One split of the data that a config names."""
+def open_pairs(config: Config, *, images: Path | None = None) -> Pairs:
+    """The data that a config names; `images` is the folder of a table's images, where it is not the table's own."""
     where = config.data
-    return read(
-        where.path,
-        split,
-        features=where.features,
-        ids=where.ids,
-        text_features=where.text_features,
-        columns=columns(config),
-        skip_empty=where.skip_empty,
+    return Pairs.at(
+        Location(
+            where.path,
+            features=where.features,
+            text_features=where.text_features,
+            ids=where.ids,
+            image_column=where.image_column,
+            caption_column=where.caption_column,
+            skip_empty=where.skip_empty,
+        ),
+        images=images,
     )
 
 
-def columns(config: Config) -> Columns:
-    """What the data's table calls its columns."""
-    return Columns(config.data.image_column, config.data.caption_column)
-
-
-def audited_pairs(run: Run, config: Config) -> Split:
+def audited_pairs(run: Run, config: Config, pairs: Pairs | None = None) -> Split:
     """The training pairs as the run saw them, with the truth where noise was injected."""
-    clean = read_split(config, "train")
+    clean = (pairs or open_pairs(config)).split("train")
     check_training_pairs(run, clean, config.data.path)
     return with_noise(clean, run.noise())
-
-
-class Unjudged(NamedTuple):
-    """What of a table is not among the pairs of a training."""
-
-    held_out: int
-    """Rows of other splits."""
-    empty: int
-    """Rows without an image or a caption."""
-    skipped: int
-    """Images that could not be used."""
-
-
-def unjudged(config: Config, pairs: Split) -> Unjudged:
-    """Of the table that pairs are from."""
-    names, empty = whole_rows(Path(config.data.path), columns(config))
-    listed = Path(config.data.ids or pairs.source).with_name("skipped.csv")
-    skipped = read_skipped(listed) & set(names) - set(pairs.image_ids)
-    return Unjudged(sum(name not in skipped for name in names) - len(pairs), empty, len(skipped))
 
 
 def require_vectors(config: Config, pairs: Split) -> None:

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from embedded import made_up, write_embeddings
+from reading import read, splits
 
 from crcl.data.shards import Shards
-from crcl.data.sources.precomp import read, splits
-from crcl.data.sources.table import HELD_OUT
+from crcl.data.sources.splits import HELD_OUT
 from crcl.errors import InputError
 from crcl.runs.describe import describe
 
@@ -181,5 +181,6 @@ def test_vectors_that_do_not_fit_the_table_are_refused(tmp_path: Path) -> None:
     options = {"features": tmp_path / "few.npy", "text_features": tmp_path / "images.npy"}
     with pytest.raises(InputError, match=r"pairs.csv: 20 rows, but .*few.npy has features of 19 images; .*an ids file"):
         read(table, "train", **options)
+    (tmp_path / "img_emb").mkdir()
     with pytest.raises(InputError, match="features and ids are given for a table only"):
         read(tmp_path, "train", text_features=tmp_path / "images.npy")

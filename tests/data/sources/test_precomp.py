@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reading as formats
 
-from crcl.data.sources import precomp as formats
 from crcl.errors import InputError
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import reading as formats
 
 from crcl.data.images import skipped_text
-from crcl.data.sources import precomp as formats
 from crcl.data.sources import table as tables
 from crcl.errors import InputError
 

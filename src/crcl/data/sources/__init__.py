@@ -1,0 +1,63 @@
+"""Layouts of data, one file each: recognised by looking at the path."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from crcl.data.files import SHOWN, require
+from crcl.data.sources import embeddings, precomp, table
+from crcl.data.sources.base import Location, Source
+from crcl.errors import InputError, did_you_mean
+
+
+class Layout(NamedTuple):
+    """How a layout is recognised and opened."""
+
+    recognises: Callable[[Path], bool]
+    open: Callable[[Location, Path | None], Source]
+
+
+LAYOUTS: dict[str, Layout] = {
+    "table": Layout(table.recognises, table.TableSource.open),
+    "embeddings": Layout(embeddings.recognises, embeddings.EmbeddingsSource.open),
+    "precomp": Layout(precomp.recognises, precomp.PrecompSource.open),
+}
+"""All layouts on disk. The first that recognises a path reads it."""
+
+_EXPECTED = f"a folder with {{split}}{precomp.IMAGES} files, or a table ({', '.join(table.SUFFIXES)})"
+
+
+def layout_of(path: str | Path) -> str | None:
+    """The name of the layout that a path is in; None where it is in none."""
+    return next((name for name, layout in LAYOUTS.items() if layout.recognises(Path(path))), None)
+
+
+def open_source(location: Location, *, images: str | Path | None = None) -> Source:
+    """The data at a location, opened but not yet read.
+
+    Args:
+        location: Where the data lies.
+        images: The folder of the image files, where the layout has names of images only.
+    """
+    if images is not None and not Path(images).is_dir():
+        raise InputError("no such folder; it must hold the images", where=images)
+    name = layout_of(location.path)
+    if name is None:
+        raise _not_recognised(Path(location.path))
+    return LAYOUTS[name].open(location, None if images is None else Path(images))
+
+
+def _not_recognised(path: Path) -> InputError:
+    """What was found instead of data."""
+    if not path.is_dir():
+        if not path.exists():
+            require(path, purpose=_EXPECTED)
+        return InputError(f"expected {_EXPECTED}", where=path)
+    found = sorted(file.name for file in path.iterdir())
+    tables = [name for name in found if name.endswith(table.SUFFIXES) and not name.endswith("_caps.tsv")]
+    advice = f"; to read a table give its name: {path / tables[0]}" if tables else ""
+    wanted = f"train{precomp.IMAGES}"
+    return InputError(
+        f"no {wanted}{did_you_mean(wanted, found)}{advice}; the folder holds {', '.join(found[:SHOWN]) or 'nothing'}",
+        where=path,
+    )

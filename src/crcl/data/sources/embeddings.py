@@ -9,6 +9,8 @@ Files of the three folders that end with the same number belong together.
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +20,9 @@ import pyarrow.parquet
 
 from crcl.data.files import SHOWN, refuse, require
 from crcl.data.shards import Shards
-from crcl.data.sources import table as tables
+from crcl.data.sources.base import Given, Location, Names, refuse_features
 from crcl.data.sources.rows import refuse_unnamed_splits
+from crcl.data.sources.splits import rows_of, splits_of
 from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
@@ -27,39 +30,80 @@ FOLDERS = {"img_emb": ".npy", "text_emb": ".npy", "metadata": ".parquet"}
 _NAMES = ("image_path", "image", "url", "key")  # columns that say which image it is, the best first
 
 
-def is_embeddings(path: Path) -> bool:
+def recognises(path: Path) -> bool:
     """Whether a folder looks like one of embeddings."""
     return (path / "img_emb").is_dir()
 
 
-def read(path: Path, split: str) -> Split:
-    """Pairs of one split; its images are those that occur in it, in order of first appearance."""
-    images_of, texts_of, metadata_of = _find_shards(path)
-    images, texts = Shards.open(images_of), Shards.open(texts_of)
-    refuse(_differences(images_of, images, texts_of, np.diff(texts.offsets).tolist()))
-    table = _read_metadata(metadata_of)
-    refuse(_differences(images_of, images, metadata_of, [_rows(file) for file in metadata_of]))
-    chosen = tables.rows_of(path, table, split)
-    names, captions = (table[column].take(chosen).to_pylist() for column in ("image", "caption"))
-    first: dict[str, int] = {}
-    for name, row in zip(names, chosen, strict=True):
-        first.setdefault(name, int(row))
-    number = {name: image for image, name in enumerate(first)}
-    return Split(
-        captions=captions,
-        image_index=np.array([number[name] for name in names], dtype=np.int64),
-        features=images.as_regions(),
-        image_ids=list(first),
-        source=str(path / "img_emb"),
-        feature_rows=np.fromiter(first.values(), dtype=np.int64, count=len(first)),
-        caption_rows=chosen,
-        text_features=texts,
-    )
+@dataclass(frozen=True)
+class EmbeddingsSource:
+    """A folder of embeddings of images and captions."""
 
+    location: Location
+    image_folder: Path | None = None
+    is_table = False
+    has_features = True
+    has_text_features = True
+    skip_empty = False
 
-def splits(path: Path) -> list[str]:
-    """The values of the column `split`, or train and dev where there is none."""
-    return tables.splits_of(_read_metadata(_find_shards(path)[2]))
+    @classmethod
+    def open(cls, location: Location, images: Path | None = None) -> "EmbeddingsSource":
+        """The folder at a location; nothing is read yet."""
+        refuse_features(location)
+        return cls(location, images)
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return self.location.path
+
+    @cached_property
+    def _shards(self) -> list[list[Path]]:
+        return _find_shards(Path(self.location.path))
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        return _read_metadata(self._shards[2])
+
+    def rows(self) -> pa.Table:
+        """Columns image, caption and (if there) split of the metadata."""
+        return self._rows
+
+    def splits(self) -> list[str]:
+        """The values of the column `split`, or train and dev where there is none."""
+        return splits_of(self._rows)
+
+    def read(self, split: str) -> Split:
+        """Pairs of one split; its images are those that occur in it, in order of first appearance."""
+        images_of, texts_of, metadata_of = self._shards
+        images, texts = Shards.open(images_of), Shards.open(texts_of)
+        refuse(_differences(images_of, images, texts_of, np.diff(texts.offsets).tolist()))
+        refuse(_differences(images_of, images, metadata_of, [_count(file) for file in metadata_of]))
+        chosen = rows_of(self.name, self._rows, split)
+        names, captions = (self._rows[column].take(chosen).to_pylist() for column in ("image", "caption"))
+        first: dict[str, int] = {}
+        for name, row in zip(names, chosen, strict=True):
+            first.setdefault(name, int(row))
+        number = {name: image for image, name in enumerate(first)}
+        return Split(
+            captions=captions,
+            image_index=np.array([number[name] for name in names], dtype=np.int64),
+            features=images.as_regions(),
+            image_ids=list(first),
+            source=str(Path(self.location.path) / "img_emb"),
+            feature_rows=np.fromiter(first.values(), dtype=np.int64, count=len(first)),
+            caption_rows=chosen,
+            text_features=texts,
+        )
+
+    def with_features(self, features: Given, ids: Names, text_features: Given) -> "EmbeddingsSource":
+        """Refused: the folder has its own."""
+        refuse_features(self.location, features, ids, text_features)
+        return self
+
+    def without_empty(self) -> "EmbeddingsSource":
+        """The same: no row lacks an image here."""
+        return self
 
 
 def _find_shards(path: Path) -> list[list[Path]]:
@@ -69,7 +113,7 @@ def _find_shards(path: Path) -> list[list[Path]]:
     for number in sorted(set().union(*found)):
         there = next(files[number] for files in found if number in files)
         problems += [
-            f"{path / folder}: no {ending} file with number {number}, to go with {there}"
+            InputError(f"no {ending} file with number {number}, to go with {there}", where=path / folder)
             for (folder, ending), files in zip(FOLDERS.items(), found, strict=True)
             if number not in files
         ]
@@ -80,29 +124,33 @@ def _find_shards(path: Path) -> list[list[Path]]:
 def _numbered(folder: Path, ending: str) -> dict[int, Path]:
     """The folder's files by the number that their names end with; 0 where there is none."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: not found; embeddings are a folder with {', '.join(FOLDERS)}")
+        raise InputError(f"not found; embeddings are a folder with {', '.join(FOLDERS)}", where=folder)
     files: dict[int, Path] = {}
     for file in sorted(folder.glob(f"*{ending}")):
         digits = re.search(r"[0-9]{1,18}$", file.stem)
         number = int(digits[0]) if digits else 0
         if number in files:
-            raise InputError(f"{file}: has the same number as {files[number].name}; number the files of a folder")
+            raise InputError(
+                f"has the same number as {files[number].name}", where=file, hint="number the files of a folder"
+            )
         files[number] = file
     if not files:
-        raise InputError(f"{folder}: no {ending} files")
+        raise InputError(f"no {ending} files", where=folder)
     return files
 
 
-def _differences(images_of: Sequence[Path], images: Shards, others: Sequence[Path], rows: Sequence[int]) -> list[str]:
-    """A message for each file that has not as many rows as that of its images."""
+def _differences(
+    images_of: Sequence[Path], images: Shards, others: Sequence[Path], rows: Sequence[int]
+) -> list[InputError]:
+    """An error for each file that has not as many rows as that of its images."""
     return [
-        f"{other}: {count} rows, but {image} has {expected}; row by row they belong together"
+        InputError(f"{count} rows, but {image} has {expected}; row by row they belong together", where=other)
         for image, expected, other, count in zip(images_of, np.diff(images.offsets), others, rows, strict=True)
         if count != expected
     ]
 
 
-def _rows(path: Path) -> int:
+def _count(path: Path) -> int:
     return int(pyarrow.parquet.read_metadata(path).num_rows)
 
 
@@ -110,15 +158,17 @@ def _read_metadata(paths: Sequence[Path]) -> pa.Table:
     """The columns image, caption and (if there) split of all files, as trimmed strings without nulls."""
     parts = [_read_part(path) for path in paths]
     different = [
-        f"{path}: columns {', '.join(part.column_names)}, but {paths[0]} has {', '.join(parts[0].column_names)}"
+        InputError(
+            f"columns {', '.join(part.column_names)}, but {paths[0]} has {', '.join(parts[0].column_names)}", where=path
+        )
         for path, part in zip(paths, parts, strict=True)
         if part.column_names != parts[0].column_names
     ]
     refuse(different)
     table = pa.concat_tables(parts)
     if not len(table):
-        raise InputError(f"{paths[0].parent}: no rows, expected one image and caption in each")
-    refuse_unnamed_splits(paths[0].parent, table)
+        raise InputError("no rows, expected one image and caption in each", where=paths[0].parent)
+    refuse_unnamed_splits(str(paths[0].parent), table)
     unnamed = pc.equal(table["image"], "")
     if pc.any(unnamed).as_py():
         rows = pc.binary_join_element_wise("row", pc.cast(pa.array(np.arange(len(table))), pa.string()), " ")
@@ -132,7 +182,7 @@ def _read_part(path: Path) -> pa.Table:
         there = pyarrow.parquet.read_schema(path).names
         if "caption" not in there:
             near = did_you_mean("caption", there)
-            raise InputError(f"{path}: no column 'caption'{near}; columns: {', '.join(there[:SHOWN])}")
+            raise InputError(f"no column 'caption'{near}; columns: {', '.join(there[:SHOWN])}", where=path)
         name = next((column for column in _NAMES if column in there), None)
         columns = {"image": name, "caption": "caption", "split": "split" if "split" in there else None}
         table = pyarrow.parquet.read_table(path, columns=[column for column in columns.values() if column])
@@ -148,4 +198,4 @@ def _read_part(path: Path) -> pa.Table:
     except (pa.ArrowException, ValueError, OSError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path}: not a readable parquet table ({error})") from error
+        raise InputError(f"not a readable parquet table ({error})", where=path) from error

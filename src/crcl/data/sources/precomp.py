@@ -1,107 +1,97 @@
-"""Readers of pairs, chosen by looking at the path.
+"""A folder in the field's layout, where each split has its files.
 
-- a folder in the field's layout: `{split}_ims.npy`, `{split}_caps.txt`, optionally `{split}_ids.txt`;
-- the same with `{split}_caps.tsv` (image id, caption; no header), as CC152K has it;
-- a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`) next to a features file with an ids file: see `sources.table`;
-- a folder of embeddings with `img_emb/`, `text_emb/` and `metadata/`: see `crcl.data.sources.embeddings`.
+{split}_ims.npy    features (images, R, F), or one row for each caption
+{split}_caps.txt   one caption on each line
+{split}_ids.txt    the image of each row, if there is one
+{split}_caps.tsv   instead of the last two, as CC152K has it: image id, caption; no header
 """
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from math import gcd
 from pathlib import Path
 
 import numpy as np
 
-from crcl.data.files import SHOWN, open_features, read_ids, read_lines, refuse, refuse_duplicates, require
-from crcl.data.sources import embeddings
-from crcl.data.sources import table as tables
-from crcl.data.sources.rows import USUAL, Columns
+from crcl.data.files import open_features, read_ids, read_lines, refuse, refuse_duplicates, require
+from crcl.data.sources.base import Given, Location, Names, refuse_features
+from crcl.data.sources.splits import in_order
 from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
-_IMAGES = "_ims.npy"
+IMAGES = "_ims.npy"
 _WINDOW = 128  # rows looked at for the number of repetitions
 _SAMPLES = 64  # repeated images that are compared in full
 
 
-def read(
-    path: str | Path,
-    split: str = "train",
-    *,
-    features: str | Path | None = None,
-    ids: str | Path | None = None,
-    text_features: str | Path | None = None,
-    columns: Columns = USUAL,
-    skip_empty: bool = False,
-) -> Split:
-    """Pairs of one split of a folder or a table.
-
-    `features` and `ids` say where a table's images are, `text_features` where vectors of its captions are, and
-    `columns` what the table calls its images and captions; `skip_empty` leaves out its rows that lack one.
-    """
-    path = Path(path)
-    if tables.is_table(path):
-        return tables.read(
-            path,
-            split,
-            features=features,
-            ids=ids,
-            text_features=text_features,
-            columns=columns,
-            skip_empty=skip_empty,
-        )
-    if any(given is not None for given in (features, ids, text_features)):
-        raise InputError(f"{path}: features and ids are given for a table only; a folder holds its own")
-    if embeddings.is_embeddings(path):
-        return embeddings.read(path, split)
-    _require_split(path, split)
-    images = open_features(path / f"{split}{_IMAGES}")
-    text, table, listed = (path / f"{split}{ending}" for ending in ("_caps.txt", "_caps.tsv", "_ids.txt"))
-    if table.is_file() and not text.is_file():
-        names, captions = _read_captions_table(table)
-        return _arrange(images, captions, names, text=table, ids=None)
-    captions = read_captions(require(text, purpose="one caption per line"))
-    if not listed.is_file():
-        return _arrange(images, captions, None, text=text, ids=None)
-    return _arrange(images, captions, read_ids(listed), text=text, ids=listed)
-
-
-def splits(path: str | Path, columns: Columns = USUAL) -> list[str]:
-    """The splits that are there: train, dev, test first, others after them."""
-    path = Path(path)
-    if tables.is_table(path):
-        return in_order(tables.splits(path, columns))
-    if embeddings.is_embeddings(path):
-        return in_order(embeddings.splits(path))
-    if not path.is_dir():
-        kinds = ", ".join(tables.SUFFIXES)
-        if path.exists():
-            raise InputError(f"{path}: expected a folder with {{split}}{_IMAGES} files, or a table ({kinds})")
-        require(path, purpose=f"a folder with {{split}}{_IMAGES} files, or a table ({kinds})")
-    return in_order(file.name.removesuffix(_IMAGES) for file in path.glob(f"*{_IMAGES}"))
-
-
-def holds_splits(path: Path) -> bool:
+def recognises(path: Path) -> bool:
     """Whether a folder is in the field's layout."""
-    return any(path.glob(f"*{_IMAGES}"))
+    return any(path.glob(f"*{IMAGES}"))
 
 
-def in_order(names: Iterable[str]) -> list[str]:
-    """Names of splits, each once: train, dev, test first, others after them by name."""
-    known = ["train", "dev", "test"]
-    return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
+@dataclass(frozen=True)
+class PrecompSource:
+    """A folder with files of features and captions for each split."""
+
+    location: Location
+    image_folder: Path | None = None
+    is_table = False
+    has_features = True
+    has_text_features = False
+    skip_empty = False
+
+    @classmethod
+    def open(cls, location: Location, images: Path | None = None) -> "PrecompSource":
+        """The folder at a location; nothing is read yet."""
+        refuse_features(location)
+        return cls(location, images)
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return self.location.path
+
+    def rows(self) -> None:
+        """None: each split has its own files."""
+
+    def splits(self) -> list[str]:
+        """The splits that have a file of features."""
+        return [file.name.removesuffix(IMAGES) for file in Path(self.location.path).glob(f"*{IMAGES}")]
+
+    def read(self, split: str) -> Split:
+        """The pairs of one split."""
+        path = Path(self.location.path)
+        _require_split(path, split, in_order(self.splits()))
+        images = open_features(path / f"{split}{IMAGES}")
+        text, table, listed = (path / f"{split}{ending}" for ending in ("_caps.txt", "_caps.tsv", "_ids.txt"))
+        if table.is_file() and not text.is_file():
+            names, captions = _read_captions_table(table)
+            return _arrange(images, captions, names, text=table, ids=None)
+        captions = read_captions(require(text, purpose="one caption per line"))
+        if not listed.is_file():
+            return _arrange(images, captions, None, text=text, ids=None)
+        return _arrange(images, captions, read_ids(listed), text=text, ids=listed)
+
+    def with_features(self, features: Given, ids: Names, text_features: Given) -> "PrecompSource":
+        """Refused: the folder has its own."""
+        refuse_features(self.location, features, ids, text_features)
+        return self
+
+    def without_empty(self) -> "PrecompSource":
+        """The same: empty captions are always refused here."""
+        return self
 
 
 def read_captions(path: Path) -> list[str]:
     """One caption per line; every empty one is named."""
     captions = [line.strip() for line in read_lines(path)]
     if not captions:
-        raise InputError(f"{path}: empty, expected one caption per line")
+        raise InputError("empty, expected one caption per line", where=path)
     refuse(
         [
-            f"{path}:{line}: empty caption; each line needs a caption"
+            InputError("empty caption", where=f"{path}:{line}", hint="each line needs a caption")
             for line, caption in enumerate(captions, start=1)
             if not caption
         ]
@@ -109,20 +99,12 @@ def read_captions(path: Path) -> list[str]:
     return captions
 
 
-def _require_split(path: Path, split: str) -> None:
-    there = splits(path)
-    if split in there:
-        return
-    if there:
+def _require_split(path: Path, split: str, there: list[str]) -> None:
+    if split not in there:
         near = did_you_mean(split, there)
-        raise InputError(f"{path}: no split '{split}'{near}, there is no {split}{_IMAGES}; splits: {', '.join(there)}")
-    found = sorted(file.name for file in path.iterdir())
-    lone = [name for name in found if name.endswith(tables.SUFFIXES) and not name.endswith("_caps.tsv")]
-    hint = f"; to read a table give its name: {path / lone[0]}" if lone else ""
-    raise InputError(
-        f"{path}: no {split}{_IMAGES}{did_you_mean(split + _IMAGES, found)}{hint}; "
-        f"the folder holds {', '.join(found[:SHOWN]) or 'nothing'}"
-    )
+        raise InputError(
+            f"no split '{split}'{near}, there is no {split}{IMAGES}; splits: {', '.join(there)}", where=path
+        )
 
 
 def _read_captions_table(path: Path) -> tuple[list[str], list[str]]:
@@ -131,22 +113,23 @@ def _read_captions_table(path: Path) -> tuple[list[str], list[str]]:
     reader = csv.reader((line + "\n" for line in read_lines(path)), delimiter="\t")
     try:
         for row in reader:
+            where = f"{path}:{reader.line_num}"
             if len(row) != 2:
-                problems.append(f"{path}:{reader.line_num}: {len(row)} columns, expected two: image id, caption")
+                problems.append(InputError(f"{len(row)} columns, expected two: image id, caption", where=where))
             elif not row[1].strip():
-                problems.append(f"{path}:{reader.line_num}: empty caption; each line needs an image id and a caption")
+                hint = "each line needs an image id and a caption"
+                problems.append(InputError("empty caption", where=where, hint=hint))
             elif "\n" in row[1].strip():
-                problems.append(
-                    f"{path}:{reader.line_num}: a caption of several lines; is a quotation mark not closed?"
-                )
+                hint = "is a quotation mark not closed?"
+                problems.append(InputError("a caption of several lines", where=where, hint=hint))
             else:
                 names.append(row[0].strip())
                 captions.append(row[1].strip())
     except csv.Error as error:
-        problems.append(f"{path}:{reader.line_num}: {error}")
+        problems.append(InputError(str(error), where=f"{path}:{reader.line_num}"))
     refuse(problems)
     if not captions:
-        raise InputError(f"{path}: empty, expected two columns: image id, caption")
+        raise InputError("empty, expected two columns: image id, caption", where=path)
     return names, captions
 
 
@@ -155,16 +138,17 @@ def _arrange(
 ) -> Split:
     """Find the captions' images from the counts, and images that are stored once per caption."""
     rows, count = len(images), len(captions)
-    source = str(text.with_name(text.name.rsplit("_caps", 1)[0] + _IMAGES))
+    source = str(text.with_name(text.name.rsplit("_caps", 1)[0] + IMAGES))
     if count % rows:
         raise InputError(
-            f"{text}: {count} captions for {rows} images of {source}: no number of captions per image fits; "
-            f"expected {_fitting(count, rows)}"
+            f"{count} captions for {rows} images of {source}: no number of captions per image fits; "
+            f"expected {fitting(count, rows)}",
+            where=text,
         )
     stored = _repetitions(images, names) if rows == count else 1
     if names is not None and len(names) not in (rows // stored, rows, count):
-        fitting = f"{rows}" if rows == count else f"{rows} (one per image) or {count} (one per caption)"
-        raise InputError(f"{ids}: {len(names)} ids, expected {fitting}, one on each line")
+        numbers = f"{rows}" if rows == count else f"{rows} (one per image) or {count} (one per caption)"
+        raise InputError(f"{len(names)} ids, expected {numbers}, one on each line", where=ids or text)
     each = stored * (count // rows)  # captions per image
     if names is None:
         names = [str(row) for row in range(count // each)]
@@ -182,7 +166,7 @@ def _arrange(
     )
 
 
-def _fitting(count: int, rows: int) -> str:
+def fitting(count: int, rows: int) -> str:
     """The numbers of captions next to `count` that would fit."""
     below = count // rows
     choices = [f"{n * rows} captions ({n} per image)" for n in (below, below + 1) if n]

@@ -32,7 +32,7 @@ USUAL = Columns()
 def read_rows(path: Path, columns: Columns) -> pa.Table:
     """The columns image, caption and (if there) split, so called, all as trimmed strings without nulls."""
     if columns.image == columns.caption or "split" in columns:
-        raise InputError(f"{path}: image and caption are two columns, and 'split' is neither; got {columns}")
+        raise InputError(f"image and caption are two columns, and 'split' is neither; got {columns}", where=path)
     require(path, purpose=f"a table with the columns {columns.image} and {columns.caption}")
     try:
         table = {".jsonl": _read_json, ".parquet": _read_parquet}.get(path.suffix.lower(), _read_csv)(path, columns)
@@ -42,40 +42,50 @@ def read_rows(path: Path, columns: Columns) -> pa.Table:
     except (pa.ArrowException, ValueError, OSError) as error:
         if path.suffix.lower() != ".parquet":
             refuse(undecodable(path, read_bytes(path).split(b"\n")))
-        raise InputError(f"{path}: not a readable {path.suffix[1:]} table ({error})") from error
-    if not len(table):
-        raise InputError(f"{path}: no rows, expected one image and caption in each")
+        raise InputError(f"not a readable {path.suffix[1:]} table ({error})", where=path) from error
     ours = dict(zip(columns, USUAL, strict=True))
+    return tidied(str(path), table.rename_columns([ours.get(name, name) for name in table.column_names]))
+
+
+def tidied(name: str, table: pa.Table) -> pa.Table:
+    """Rows as trimmed strings without nulls; refuses a table without rows, and rows without a split among others."""
+    if not len(table):
+        raise InputError("no rows, expected one image and caption in each", where=name)
     trimmed = pa.table(
-        {ours.get(name, name): pc.utf8_trim_whitespace(pc.fill_null(table[name], "")) for name in table.column_names}
+        {column: pc.utf8_trim_whitespace(pc.fill_null(table[column], "")) for column in table.column_names}
     )
-    refuse_unnamed_splits(path, trimmed)
+    refuse_unnamed_splits(name, trimmed)
     return trimmed
 
 
-def refuse_unnamed_splits(path: Path, table: pa.Table) -> None:
+def refuse_unnamed_splits(name: str, table: pa.Table) -> None:
     """Where there is a column `split`, each row must be in one."""
     if "split" in table.column_names:
         unnamed = np.flatnonzero(table["split"].to_numpy() == "")
-        refuse([f"{place(path, row)}: empty split; name one in each row or leave the column out" for row in unnamed])
+        hint = "name one in each row or leave the column out"
+        refuse([InputError("empty split", where=place(name, row), hint=hint) for row in unnamed])
 
 
-def place(path: Path, row: int | np.integer) -> str:
+def place(name: str, row: int | np.integer) -> str:
     """A row of the table, counted from 1 without the header, for a message."""
-    return f"{path}:row {row + 1}"
+    return f"{name}:row {row + 1}"
 
 
-def _used(path: Path, columns: Columns, there: list[str]) -> list[str]:
+def used_columns(name: str, columns: Columns, there: list[str]) -> list[str]:
     """Those of the columns that are read; refuses a table that lacks one."""
     twice = [column for column in (*columns, "split") if there.count(column) > 1]
-    refuse([f"{path}: two columns '{column}', and one is read; name or leave out the other" for column in twice])
-    missing = [column for column in columns if column not in there]
-    options = {columns.image: "--image-column", columns.caption: "--caption-column"}
+    hint = "name or leave out the other"
+    refuse([InputError(f"two columns '{column}', and one is read", where=name, hint=hint) for column in twice])
+    parameters = {columns.image: "{image_column}", columns.caption: "{caption_column}"}
     refuse(
         [
-            f"{path}: no column '{column}'{did_you_mean(column, there)}; columns: {', '.join(there)}; "
-            f"another name is given by {options[column]}"
-            for column in missing
+            InputError(
+                f"no column '{column}'{did_you_mean(column, there)}; columns: {', '.join(there)}",
+                where=name,
+                hint=f"another name is given by {parameters[column]}",
+            )
+            for column in columns
+            if column not in there
         ]
     )
     return [column for column in (*columns, "split") if column in there]
@@ -99,15 +109,17 @@ def _refuse_other_separator(path: Path, expected: str) -> None:
     if expected not in header and other:
         seen = "tabs" if other == "\t" else other
         raise InputError(
-            f"{path}: one column, '{header[:80]}'; the columns seem to be separated by {seen}. A .csv has commas "
-            "between them, a .tsv has tabs: save it so, or name it so"
+            f"one column, '{header[:80]}'; the columns seem to be separated by {seen}. A .csv has commas between "
+            "them, a .tsv has tabs",
+            where=path,
+            hint="save it so, or name it so",
         )
 
 
 def _read_csv_in(path: Path, columns: Columns, parse: pyarrow.csv.ParseOptions, block_size: int) -> pa.Table:
     read = pyarrow.csv.ReadOptions(block_size=block_size)
     with pyarrow.csv.open_csv(path, read_options=read, parse_options=parse) as reader:
-        used = _used(path, columns, reader.schema.names)
+        used = used_columns(str(path), columns, reader.schema.names)
     convert = pyarrow.csv.ConvertOptions(include_columns=used, column_types={name: pa.string() for name in used})
     return pyarrow.csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
 
@@ -136,7 +148,9 @@ def _refuse_open_quote(path: Path, delimiter: str) -> None:
         except csv.Error as error:
             if "unexpected end" in str(error):
                 raise InputError(
-                    f"{path}:{begin}: a quotation mark that begins here is never closed; close it, or double it"
+                    "a quotation mark that begins here is never closed",
+                    where=f"{path}:{begin}",
+                    hint="close it, or double it",
                 ) from error
 
 
@@ -154,10 +168,12 @@ def _read_json(path: Path, columns: Columns) -> pa.Table:
         try:
             first = json.loads(next(line for line in stream if line.strip()))
         except RecursionError as error:
-            raise InputError(f"{path}: its first object is nested too deeply to be read; leave that key out") from error
+            raise InputError(
+                "its first object is nested too deeply to be read", where=path, hint="leave that key out"
+            ) from error
     absent = [name for name in table.column_names if table[name].null_count == len(table)]
     there = [name for name in dict.fromkeys([*first, *table.column_names]) if name not in absent]
-    used = _used(path, columns, there)
+    used = used_columns(str(path), columns, there)
     return pa.table({name: table[name].cast(pa.string()) for name in used})
 
 
@@ -173,6 +189,6 @@ def _read_json_as(path: Path, columns: Columns, *, image: pa.DataType) -> pa.Tab
 
 
 def _read_parquet(path: Path, columns: Columns) -> pa.Table:
-    used = _used(path, columns, pyarrow.parquet.read_schema(path).names)
+    used = used_columns(str(path), columns, pyarrow.parquet.read_schema(path).names)
     table = pyarrow.parquet.read_table(path, columns=used)
     return pa.table({name: table[name].cast(pa.string()) for name in used})

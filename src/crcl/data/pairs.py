@@ -1,0 +1,255 @@
+"""Pairs: a whole data set with all its splits, wherever it lies. What `crcl.read` returns."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from crcl.data.images import Wanted
+from crcl.data.saving import save
+from crcl.data.sources import memory, open_source
+from crcl.data.sources.base import Given, Location, Names, Source
+from crcl.data.sources.memory import MemorySource
+from crcl.data.sources.rows import USUAL, Columns
+from crcl.data.sources.splits import in_order, rows_of, split_name, whole_rows
+from crcl.data.sources.stored import read_skipped
+from crcl.data.split import Split
+from crcl.errors import InputError
+
+
+class Unjudged(NamedTuple):
+    """What of the data is not among the pairs of a training."""
+
+    held_out: int
+    """Rows of other splits."""
+    empty: int
+    """Rows without an image or a caption."""
+    skipped: int
+    """Images that could not be used."""
+
+
+class Pairs:
+    """Image-caption pairs, all splits of them. Parsed once; each split is read once and kept.
+
+    Example:
+        >>> pairs = Pairs.of({"image": ["a.jpg", "b.jpg"], "caption": ["two dogs", "a red car"]})
+        >>> pairs
+        Pairs('pairs in memory', 2 pairs, 2 images, splits train, dev)
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._read: dict[str, Split] = {}
+
+    @classmethod
+    def at(cls, location: Location, *, images: str | Path | None = None) -> "Pairs":
+        """The pairs at a location; `images` is the folder of the image files."""
+        return cls(open_source(location, images=images))
+
+    @classmethod
+    def of(
+        cls,
+        data: Any,
+        captions: Sequence[str] | None = None,
+        *,
+        images: str | Path | None = None,
+        features: Given = None,
+        text_features: Given = None,
+        ids: Names = None,
+        image_index: Any = None,
+        columns: Columns = USUAL,
+    ) -> "Pairs":
+        """Pairs of whatever is given.
+
+        Args:
+            data: A path (table, folder of features, folder of embeddings); or, in memory, a DataFrame, a pyarrow Table
+                or a dict of lists with columns `image` and `caption`, and `split` if there is one; or a list of image
+                files or PIL images, or an array of features `(images, regions, size)` or `(images, size)`.
+            captions: The captions that go with a list or an array.
+            images: The folder of the image files that a table names.
+            features: Features of a table's images: a `.npy` file or an array.
+            text_features: A vector for each caption: a `.npy` file or an array.
+            ids: The image of each row of the features: a file with one on each line, or a list.
+            image_index: For an array: the number of each caption's image. Without it, each image has as many captions.
+            columns: What a table calls its columns of images and captions.
+
+        Returns:
+            The pairs; their features may still be missing.
+        """
+        if isinstance(data, Pairs):
+            return data if features is text_features is None else data.with_features(features, ids, text_features)
+        folder = None if images is None else Path(images)
+        in_lists = not isinstance(data, str | Path) and not memory.is_table(data)
+        if not in_lists and (captions is not None or image_index is not None):
+            raise InputError("captions and an image index go with a list or an array", where=str(data)[:80])
+        if isinstance(data, str | Path):
+            where = Location(str(data), image_column=columns.image, caption_column=columns.caption)
+            source = open_source(where, images=folder)
+        elif not in_lists:
+            source = memory.from_table(data, columns, folder)
+        elif captions is None:
+            raise InputError(
+                f"{type(data).__name__}: expected a path, a table, or images with their captions",
+                hint="pass {captions} with a list or an array",
+            )
+        elif hasattr(data, "shape"):
+            source = memory.from_arrays(data, captions, ids=ids, image_index=image_index, images=folder)
+            ids = None
+        else:
+            source = memory.from_lists(data, captions, folder)
+        if any(given is not None for given in (features, ids, text_features)):
+            source = source.with_features(features, ids, text_features)
+        source.splits()  # a table that cannot be read is refused here
+        return cls(source)
+
+    @property
+    def name(self) -> str:
+        """What messages call the data."""
+        return self.source.name
+
+    @property
+    def location(self) -> Location | None:
+        """Where the data lies, from which it can be opened again; None while it lives in memory only (see `save`)."""
+        return self.source.location
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the pairs are rows of a table, whose features are made or given apart from it."""
+        return self.source.is_table
+
+    @property
+    def has_features(self) -> bool:
+        """Whether there are features of the images."""
+        return self.source.has_features
+
+    @property
+    def has_text_features(self) -> bool:
+        """Whether each caption comes with a vector."""
+        return self.source.has_text_features
+
+    @property
+    def image_folder(self) -> Path | None:
+        """The folder that holds the image files, if it is known."""
+        return self.source.image_folder
+
+    @cached_property
+    def splits(self) -> list[str]:
+        """Names of the splits: train, dev, test first, others after them."""
+        return in_order(self.source.splits())
+
+    def split(self, name: str) -> Split:
+        """The pairs of one split, read when it is asked for first."""
+        key = split_name(name) if self.is_table else name
+        if key not in self._read:
+            self._read[key] = self.source.read(name)
+        return self._read[key]
+
+    def __len__(self) -> int:
+        """The number of pairs in all splits."""
+        rows = self.source.rows()
+        if rows is None:
+            return sum(len(self.split(name)) for name in self.splits)
+        return len(whole_rows(rows)) if self.source.skip_empty else len(rows)
+
+    @property
+    def captions(self) -> list[str]:
+        """The caption of each pair, split by split or in the order of the rows."""
+        return self._column("caption")
+
+    @property
+    def images(self) -> list[str]:
+        """The name of each pair's image, split by split or in the order of the rows."""
+        return self._column("image")
+
+    def _column(self, name: str) -> list[str]:
+        rows = self.source.rows()
+        if rows is not None:
+            used = rows.take(whole_rows(rows)) if self.source.skip_empty else rows
+            return list(used[name].to_pylist())
+        splits = [self.split(split) for split in self.splits]
+        if name == "caption":
+            return [caption for split in splits for caption in split.captions]
+        return [split.image_ids[image] for split in splits for image in split.image_index]
+
+    def __repr__(self) -> str:
+        name = Path(self.name).name if self.location is not None else self.name
+        try:
+            images = len(set(self.images) - {""})
+            return f"Pairs({name!r}, {len(self):,} pairs, {images:,} images, splits {', '.join(self.splits)})"
+        except InputError:  # reading it says what is wrong
+            return f"Pairs({name!r})"
+
+    def with_features(self, features: Given = None, ids: Names = None, text_features: Given = None) -> "Pairs":
+        """The same pairs with these features of their images, or vectors of their captions; None keeps what there is.
+
+        Args:
+            features: A `.npy` file or an array, (images, regions, size) or (images, size).
+            ids: The image of each row of the features: a file with one on each line, or a list.
+            text_features: A `.npy` file or an array, one vector for each row of the data.
+        """
+        return Pairs(self.source.with_features(features, ids, text_features))
+
+    def without_empty(self) -> "Pairs":
+        """The same pairs; rows without an image or a caption are left out instead of refused."""
+        return self if self.source.skip_empty else Pairs(self.source.without_empty())
+
+    def wanted_images(self) -> list[Wanted]:
+        """The images to make features of, each once: names, and the folder that none of them may leave."""
+        folder = self.source.image_folder
+        if folder is None:
+            raise InputError("its images are in no folder of files", where=self.name, hint="pass {features}")
+        return [Wanted(name, folder) for name in dict.fromkeys(self.images) if name]
+
+    def check(self) -> np.ndarray:
+        """Refuse, before long work, a table that nothing can be learnt from.
+
+        Returns:
+            The rows without an image or a caption, counted from 0, which `without_empty` leaves out.
+        """
+        rows = self.source.rows()
+        if rows is None or not self.is_table:
+            return np.empty(0, dtype=np.int64)
+        whole = whole_rows(rows)
+        if not len(whole):
+            raise InputError("no row has both an image and a caption", where=self.name)
+        used = rows.take(whole)
+        rows_of(self.name, used, "dev")
+        train = rows_of(self.name, used, "train")
+        hint = "a pair is learnt from others, so give more"
+        if len(train) < 2:
+            raise InputError(f"{len(train)} training pair", where=self.name, hint=hint)
+        if len(pc.unique(used["image"].take(train))) < 2:
+            raise InputError("all training pairs show one image", where=self.name, hint=hint)
+        return np.setdiff1d(np.arange(len(rows)), whole)
+
+    def unjudged(self, judged: Split) -> Unjudged:
+        """What of the data is not among the pairs of a split that was trained on."""
+        rows = self.source.rows()
+        if rows is None or not self.is_table:
+            return Unjudged(len(self) - len(judged), 0, 0)
+        whole = whole_rows(rows)
+        names = rows["image"].take(whole).to_pylist()
+        skipped: set[str] = set()
+        if self.location is not None:
+            listed = Path(self.location.ids or judged.source).with_name("skipped.csv")
+            skipped = read_skipped(listed) & (set(names) - set(judged.image_ids))
+        held_out = sum(name not in skipped for name in names) - len(judged)
+        return Unjudged(held_out, len(rows) - len(whole), len(skipped))
+
+    def save(self, folder: str | Path) -> "Pairs":
+        """Write pairs that live in memory to a folder, so that a run can read them again later.
+
+        The same pairs again are recognised, and not written again. Pairs that lie on the disk already stay there.
+
+        Args:
+            folder: A folder of its own, which is made.
+
+        Returns:
+            The pairs in that folder.
+        """
+        if not isinstance(self.source, MemorySource):
+            return self
+        return Pairs.at(save(self.source, Path(folder)), images=self.source.image_folder)

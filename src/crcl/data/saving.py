@@ -1,0 +1,71 @@
+"""Pairs that live in memory, written to a folder from which they can be read again.
+
+FOLDER/pairs.parquet       image, caption and (if there) split
+FOLDER/features.npy        features of the images, with the image of each row in ids.txt
+FOLDER/text_features.npy   a vector for each row
+FOLDER/images/             pictures that were in no file, under numbers
+FOLDER/saved.json          what the data is known by
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from crcl.data.images import UnusableError, as_rgb
+from crcl.data.sources.base import Location
+from crcl.data.sources.memory import MemorySource
+from crcl.errors import InputError
+from crcl.storage import could_not_save, replacing_folder, write_bytes, write_json
+
+_BUSY = "another process is writing this folder"
+_ADVICE = "make room and try again"
+
+
+def save(source: MemorySource, folder: Path) -> Location:
+    """Write the data whole or not at all; the same data again is recognised, and other data is refused."""
+    fingerprint = source.fingerprint()
+    if folder.exists() and _known(folder) != fingerprint:
+        raise InputError("holds something else than these pairs", where=folder, hint="name another folder")
+    if not folder.exists():
+        try:
+            with replacing_folder(folder, busy=_BUSY) as fresh:
+                _write(source, fresh)
+                write_json(fresh / "saved.json", {"fingerprint": fingerprint})
+        except OSError as error:
+            raise could_not_save(folder, error, _ADVICE) from error
+    features, ids, texts = (folder / name for name in ("features.npy", "ids.txt", "text_features.npy"))
+    return Location(
+        str(folder / "pairs.parquet"),
+        features=str(features) if source.features is not None else None,
+        text_features=str(texts) if source.text_features is not None else None,
+        ids=str(ids) if source.features is not None else None,
+        skip_empty=source.skip_empty,
+    )
+
+
+def _known(folder: Path) -> str | None:
+    """The fingerprint of what was saved in a folder; None where it was not made here."""
+    try:
+        return str(json.loads((folder / "saved.json").read_text("utf-8"))["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _write(source: MemorySource, folder: Path) -> None:
+    pa.parquet.write_table(source.table, folder / "pairs.parquet")
+    if source.features is not None:
+        row_of = {name: row for name, row in source.row_of.items() if name}
+        np.save(folder / "features.npy", source.features[list(row_of.values())], allow_pickle=False)
+        write_bytes(folder / "ids.txt", "".join(f"{name}\n" for name in row_of).encode(), advice=_ADVICE)
+    if source.text_features is not None:
+        np.save(folder / "text_features.npy", source.text_features, allow_pickle=False)
+    if source.pictures:
+        (folder / "images").mkdir()
+    for name, picture in source.pictures.items():
+        try:
+            as_rgb(picture).save(folder / name, format="PNG")
+        except UnusableError as error:
+            raise InputError(f"picture {name}: {error}", where=source.name) from error

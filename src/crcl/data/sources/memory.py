@@ -1,0 +1,309 @@
+"""Data that lives in memory: a DataFrame or another table of columns, lists of images and captions, arrays of features.
+
+Nothing here imports pandas: a table is anything with named columns.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from crcl.data.files import as_regions, open_features, read_ids, refuse, refuse_duplicates
+from crcl.data.shards import Shards, open_vectors
+from crcl.data.sources.base import Given, Names
+from crcl.data.sources.precomp import fitting
+from crcl.data.sources.rows import USUAL, Columns, place, tidied, used_columns
+from crcl.data.sources.splits import splits_of
+from crcl.data.sources.stored import Selection, Stored, first_rows, read_split
+from crcl.data.split import Split, not_finite
+from crcl.errors import InputError
+
+NAME = "pairs in memory"
+"""What messages call data that has no path."""
+_NUMBERED = "images/{:07d}.png"  # names of pictures without one, also where they are saved
+
+
+@dataclass(frozen=True)
+class MemorySource:
+    """Rows in memory, with features, vectors or pictures in memory where there are some."""
+
+    table: pa.Table
+    """Columns image, caption and (if there) split, tidied."""
+    name: str = NAME
+    columns: Columns = USUAL
+    skip_empty: bool = False
+    features: np.ndarray | None = None
+    """(images, R, F)."""
+    row_of: Mapping[str, int] = field(default_factory=dict)
+    """The row of the features by the name of the image."""
+    text_features: np.ndarray | None = None
+    """(rows, G)."""
+    pictures: Mapping[str, Image.Image] = field(default_factory=dict)
+    """Images that are in no file, by name."""
+    images: Path | None = None
+    """The folder of the image files."""
+    location = None
+    is_table = True
+
+    @property
+    def has_features(self) -> bool:
+        """Whether features are given."""
+        return self.features is not None
+
+    @property
+    def has_text_features(self) -> bool:
+        """Whether each caption comes with a vector."""
+        return self.text_features is not None
+
+    @property
+    def image_folder(self) -> Path | None:
+        """The folder given, or else the present one, as for a table in it; None for pictures, which are in no file."""
+        return None if self.pictures else self.images or Path.cwd()
+
+    def rows(self) -> pa.Table:
+        """Columns image, caption and (if there) split."""
+        return self.table
+
+    def splits(self) -> list[str]:
+        """The values of the column `split`, or train and dev where there is none."""
+        return splits_of(self.table)
+
+    def read(self, split: str) -> Split:
+        """The pairs of one split."""
+        return read_split(Selection(self.name, self.table, self.columns, self.skip_empty), split, self._stored)
+
+    def _stored(self) -> Stored:
+        if self.features is None:
+            raise InputError(
+                "no features of the images",
+                where=self.name,
+                hint="pass {features}, make some with {extract_features()}, or let {audit()} do it all",
+            )
+        texts = None if self.text_features is None else Shards([self.text_features], [f"text features of {self.name}"])
+        return Stored(self.features, self.row_of, f"features of {self.name}", "the names of the features", texts)
+
+    def with_features(self, features: Given, ids: Names, text_features: Given) -> "MemorySource":
+        """The same rows with these features and vectors; None keeps what there is."""
+        changed = self
+        if features is not None:
+            array = open_features(Path(features)) if isinstance(features, str | Path) else _regions(features)
+            changed = replace(changed, features=array, row_of=_rows_by_name(self, array, ids))
+        elif ids is not None:
+            raise InputError(
+                "ids name the rows of features, and none are given", where=self.name, hint="pass {features}"
+            )
+        if text_features is not None:
+            files = isinstance(text_features, str | Path)
+            texts = open_vectors(Path(text_features)) if files else _vectors(text_features)  # type: ignore[arg-type]
+            if len(texts) != len(self.table):
+                raise InputError(
+                    f"text features of {len(texts)} captions, but there are {len(self.table)} rows", where=self.name
+                )
+            changed = replace(changed, text_features=texts)
+        return changed
+
+    def without_empty(self) -> "MemorySource":
+        """The same data, with rows that lack an image or a caption left out."""
+        return replace(self, skip_empty=True)
+
+    def fingerprint(self) -> str:
+        """A hash of all that is held: rows, features, vectors, pixels of pictures."""
+        digest = hashlib.sha256()
+        for column in self.table.column_names:
+            for text in [column, *self.table[column].to_pylist()]:
+                raw = text.encode()
+                digest.update(len(raw).to_bytes(8, "little") + raw)
+        digest.update(repr(sorted(self.row_of.items())).encode())
+        for array in (self.features, self.text_features):
+            digest.update(repr(None if array is None else (array.shape, array.dtype.str)).encode())
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
+        for name, picture in self.pictures.items():
+            try:
+                digest.update(repr((name, picture.mode, picture.size)).encode() + picture.tobytes())
+            except (OSError, ValueError) as error:  # Pillow reads a file's pixels late
+                raise InputError(f"picture {name} cannot be read ({error})", where=self.name) from error
+        return digest.hexdigest()
+
+
+def from_table(data: Any, columns: Columns, images: Path | None) -> MemorySource:
+    """Rows of anything with named columns: a DataFrame, a pyarrow Table, a dict of lists."""
+    there = _column_names(data)
+    values = {column: _values(data, column) for column in used_columns(NAME, columns, there)}
+    lengths = {column: len(found) for column, found in values.items()}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"'{column}' {length}" for column, length in lengths.items())
+        raise InputError(f"columns of different lengths: {counts}", where=NAME)
+    return _source(values[columns.image], values[columns.caption], values.get("split"), columns=columns, images=images)
+
+
+def from_lists(files: Sequence[Any], captions: Sequence[Any], images: Path | None) -> MemorySource:
+    """Rows of image files or pictures, and the caption of each."""
+    if len(files) != len(captions):
+        raise InputError(f"{len(files)} images, but {len(captions)} captions", where=NAME, hint="give one for each")
+    if images is None and all(isinstance(file, str | Path) and str(file) for file in files):
+        files, images = _below_one_folder([Path(file) for file in files])
+    return _source(list(files), list(captions), None, columns=USUAL, images=images)
+
+
+def from_arrays(
+    features: Any, captions: Sequence[Any], *, ids: Names = None, image_index: Any = None, images: Path | None = None
+) -> MemorySource:
+    """Rows of features and captions: as an index says, or as many captions for each image as fits."""
+    regions, count = _regions(features), len(captions)
+    names = [str(number) for number in range(len(regions))] if ids is None else _names(ids)
+    if len(names) != len(regions):
+        raise InputError(f"{len(names)} ids, but features of {len(regions)} images", where=NAME)
+    if image_index is not None:
+        index = np.asarray(image_index)
+        if index.shape != (count,) or index.dtype.kind not in "iu":
+            raise InputError(f"{count} captions need an image index of {count} whole numbers", where=NAME)
+        if count and not (index.min() >= 0 and index.max() < len(regions)):
+            raise InputError(f"the image index leaves the range 0 to {len(regions) - 1}", where=NAME)
+    elif not count or count % len(regions):
+        raise InputError(
+            f"{count} captions for {len(regions)} images: no number of captions per image fits; "
+            f"expected {fitting(count, len(regions))}",
+            where=NAME,
+            hint="pass {image_index} where images have different numbers of captions",
+        )
+    else:
+        index = np.arange(count) // (count // len(regions))
+    source = _source([names[image] for image in index], list(captions), None, columns=USUAL, images=images)
+    return source.with_features(regions, names, None)
+
+
+def is_table(data: Any) -> bool:
+    """Whether something has named columns."""
+    return isinstance(data, Mapping) or hasattr(data, "column_names") or hasattr(data, "__dataframe__")
+
+
+def _column_names(data: Any) -> list[str]:
+    names = data.keys() if isinstance(data, Mapping) else getattr(data, "column_names", None)
+    return [str(name) for name in (data.columns if names is None else names)]
+
+
+def _values(data: Any, column: str) -> list[Any]:
+    values = data[column]
+    if isinstance(values, str) or not hasattr(values, "__len__"):
+        raise InputError(f"column '{column}' is {_shown(values)}, expected a list", where=NAME)
+    return list(values.to_pylist()) if hasattr(values, "to_pylist") else list(values)
+
+
+def _source(
+    pictures: list[Any], captions: list[Any], splits: list[Any] | None, *, columns: Columns, images: Path | None
+) -> MemorySource:
+    """The rows as strings; pictures get names by number."""
+    held = {id(value): value for value in pictures if isinstance(value, Image.Image)}
+    name_of = {key: _NUMBERED.format(number) for number, key in enumerate(held)}
+    problems: list[InputError] = []
+    names = []
+    for row, value in enumerate(pictures):
+        if id(value) in held:
+            names.append(name_of[id(value)])
+        elif _is_missing(value):
+            names.append("")
+        elif held or isinstance(value, bool) or not isinstance(value, str | Path | int | np.integer):
+            wanted = "a PIL image, as others are" if held else "a file name, a number or a PIL image"
+            problems.append(InputError(f"image is {_shown(value)}, expected {wanted}", where=place(NAME, row)))
+        elif any(mark in str(value) for mark in "\n\r\0\ufeff"):
+            problems.append(InputError("a name of an image with a line break or a zero in it", where=place(NAME, row)))
+        else:
+            names.append(str(value))
+    texts = {columns.caption: captions} | ({} if splits is None else {"split": splits})
+    for column, values in texts.items():
+        problems += [
+            InputError(f"{column} is {_shown(value)}, expected text", where=place(NAME, row))
+            for row, value in enumerate(values)
+            if not isinstance(value, str) and not _is_missing(value)
+        ]
+    refuse(problems)
+    columns_of = {"image": names, "caption": captions} | ({} if splits is None else {"split": splits})
+    try:
+        table = pa.table(
+            {name: pa.array(["" if _is_missing(v) else v for v in of], pa.string()) for name, of in columns_of.items()}
+        )
+    except (pa.ArrowException, UnicodeEncodeError) as error:
+        raise InputError(f"text that is not UTF-8 ({error})", where=NAME) from error
+    named = {name_of[key]: picture for key, picture in held.items()}
+    return MemorySource(tidied(NAME, table), columns=columns, pictures=named, images=images)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a cell is empty: None, or what pandas has in its place."""
+    return (
+        value is None or (isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
+    )
+
+
+def _shown(value: Any) -> str:
+    return f"{type(value).__name__} {str(value)[:40]!r}"
+
+
+def _below_one_folder(files: list[Path]) -> tuple[list[str], Path | None]:
+    """Names of files from their common folder on, and that folder: nothing else is read later.
+
+    Links are followed here, since the user named these very files, and only where they leave the folder.
+    """
+    if not files:
+        return [], None
+    whole = [file.resolve() if ".." in file.parts else file.absolute() for file in files]
+    for paths in (whole, [file.resolve() for file in whole]):
+        folder = Path(os.path.commonpath([file.parent for file in paths]))
+        if all(file.resolve().is_relative_to(folder.resolve()) for file in paths):
+            break
+    return [file.relative_to(folder).as_posix() for file in paths], folder
+
+
+def _rows_by_name(source: MemorySource, features: np.ndarray, ids: Names) -> dict[str, int]:
+    if ids is None:
+        if len(features) != len(source.table):
+            raise InputError(
+                f"{len(source.table)} rows, but features of {len(features)} images",
+                where=source.name,
+                hint="pass {ids}, the name of each row of the features, or one row of features for each row",
+            )
+        return first_rows(source.table)
+    names = _names(ids)
+    if len(names) != len(features):
+        raise InputError(f"{len(names)} ids, but features of {len(features)} images", where=source.name)
+    return {name: row for row, name in enumerate(names)}
+
+
+def _names(ids: Names) -> list[str]:
+    names = read_ids(Path(ids)) if isinstance(ids, str | Path) else [str(name).strip() for name in ids or ()]
+    refuse_duplicates(Path(ids) if isinstance(ids, str | Path) else Path("ids"), names)
+    return names
+
+
+def _regions(values: Any) -> np.ndarray:
+    """Features in memory as (images, R, F)."""
+    return as_regions(_numbers(values, "features"), f"features of {NAME}")
+
+
+def _vectors(values: Any) -> np.ndarray:
+    vectors = _numbers(values, "text features")
+    if vectors.ndim != 2:
+        raise InputError(f"text features have shape {vectors.shape}, expected (captions, size)", where=NAME)
+    return vectors
+
+
+def _numbers(values: Any, what: str) -> np.ndarray:
+    """An array of float16 or float32; refuses NaN and infinity by row."""
+    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    if array.dtype.kind != "f":
+        raise InputError(f"{what} are {array.dtype}, expected float16 or float32", where=NAME)
+    if 0 in array.shape or array.ndim < 2:
+        raise InputError(f"{what} have shape {array.shape}, expected a row of numbers for each", where=NAME)
+    array = array if array.dtype.itemsize <= 4 else array.astype(np.float32)
+    bad = not_finite(array)
+    if len(bad):
+        rows = ", ".join(str(row) for row in bad[:10]) + (f" and {len(bad) - 10} more" if len(bad) > 10 else "")
+        raise InputError(f"NaN or infinity in the {what}, in row {rows}", where=NAME, hint="leave these out")
+    return array

@@ -1,0 +1,208 @@
+"""Features of a table's images: where they are stored, which row is which image's, and pairs made of both."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from crcl.data.files import (
+    SHOWN,
+    open_features,
+    read_bytes,
+    read_ids,
+    refuse,
+    refuse_duplicates,
+    require,
+    values_of_any_length,
+)
+from crcl.data.shards import Shards
+from crcl.data.sources.rows import USUAL, Columns, place
+from crcl.data.sources.splits import rows_of, whole_rows
+from crcl.data.split import Split
+from crcl.errors import InputError, did_you_mean
+
+SKIPPED = ("image", "reason")
+"""The columns of `skipped.csv`."""
+_SEARCHED = 10_000  # ids among which a near one is looked for; with more it would take minutes
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Features of images, and the row of each image by its name."""
+
+    features: np.ndarray
+    """(rows, R, F)."""
+    row_of: Mapping[str, int]
+    source: str
+    """The features' file, for messages; empty for an array."""
+    listed: str | None
+    """Where the names of the images are listed; None where row i of the features is row i of the table."""
+    text_features: Shards | None = None
+    skipped_file: Path | None = None
+    """Lists images that could not be used, whose pairs are left out."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows of a table are read, and what messages call it and its columns."""
+
+    name: str
+    rows: pa.Table
+    columns: Columns = USUAL
+    skip_empty: bool = False
+
+
+def read_split(table: Selection, split: str, stored_features: Callable[[], Stored]) -> Split:
+    """Pairs of one split; its images are those that occur in it, in order of first appearance.
+
+    Rows without an image or a caption are refused, or left out with `skip_empty`. The features are opened after that.
+    """
+    chosen, names, captions = chosen_rows(table, split)
+    stored = stored_features()
+    left_out = set() if stored.skipped_file is None else read_skipped(stored.skipped_file) - stored.row_of.keys()
+    if left_out:
+        kept = [i for i, name in enumerate(names) if name not in left_out]
+        if not kept:
+            raise InputError(
+                f"none of the {len(set(names))} images of split '{split}' could be read, {stored.skipped_file} says "
+                "why; mend some, or say in a column 'split' which rows are for train and dev",
+                where=table.name,
+            )
+        chosen, names, captions = chosen[kept], [names[i] for i in kept], [captions[i] for i in kept]
+    if stored.listed is not None:
+        _refuse_missing(table.name, chosen, names, stored.listed, stored.row_of)
+    number = {name: image for image, name in enumerate(dict.fromkeys(names))}
+    return Split(
+        captions=captions,
+        image_index=np.array([number[name] for name in names], dtype=np.int64),
+        features=stored.features,
+        image_ids=list(number),
+        source=stored.source,
+        feature_rows=np.array([stored.row_of[name] for name in number], dtype=np.int64),
+        caption_rows=chosen,
+        text_features=stored.text_features,
+    )
+
+
+def chosen_rows(table: Selection, split: str) -> tuple[np.ndarray, list[str], list[str]]:
+    """The rows of a split, their images and their captions; refuses empty ones, or leaves them out."""
+    usable = whole_rows(table.rows) if table.skip_empty else np.arange(len(table.rows))
+    chosen = usable[rows_of(table.name, table.rows.take(usable), split)]
+    names, captions = (table.rows[column].take(chosen).to_pylist() for column in USUAL)
+    problems = []
+    for row, *values in zip(chosen, names, captions, strict=True):
+        empty = [column for column, value in zip(table.columns, values, strict=True) if not value]
+        problems += [
+            InputError(f"empty {column}", where=place(table.name, row), hint="each row needs an image and a caption")
+            for column in empty
+        ]
+    refuse(problems)
+    return chosen, names, captions
+
+
+def _refuse_missing(name: str, rows: np.ndarray, names: list[str], listed: str, stored: Mapping[str, int]) -> None:
+    """Refuse images of the table that have no features."""
+    missing = [(row, image) for row, image in zip(rows, names, strict=True) if image not in stored]
+    searched = list(stored) if len(stored) <= _SEARCHED else []
+    near = {image: did_you_mean(image, searched) for _, image in missing[:SHOWN]}
+    refuse(
+        [
+            InputError(
+                f"image '{image}' has no features, it is not in {listed}{near.get(image, '')}", where=place(name, row)
+            )
+            for row, image in missing
+        ]
+    )
+
+
+def open_stored(
+    path: Path, rows: pa.Table, *, features: str | None, ids: str | None, text_features: str | None
+) -> Stored:
+    """The features of a table's images and the vectors of its captions, from the files given or found beside it."""
+    texts = None if text_features is None else _open_texts(path, rows, Path(text_features))
+    stored, listed = _find_features(path, features, ids, by_row=texts is not None)
+    images, row_of = open_features(stored), _row_of(rows, listed)
+    if listed is None and len(images) != len(rows):
+        raise InputError(
+            f"{len(rows)} rows, but {stored} has features of {len(images)} images; "
+            "expected one row for each row of features, or an ids file",
+            where=path,
+        )
+    if listed is not None and len(images) != len(row_of):
+        raise InputError(
+            f"{len(row_of)} ids, but {stored} has features of {len(images)} images; "
+            "expected one id on each line for each row of features",
+            where=listed,
+        )
+    beside = (stored if listed is None else listed).with_name("skipped.csv")
+    return Stored(images, row_of, str(stored), None if listed is None else str(listed), texts, beside)
+
+
+def default_features(path: Path) -> tuple[Path, Path]:
+    """Where features are looked for that are not named: next to the table."""
+    return path.parent / "features.npy", path.parent / f"{path.stem}_ims.npy"
+
+
+def _open_texts(path: Path, rows: pa.Table, stored: Path) -> Shards:
+    """The captions' vectors, one for each row of the table."""
+    texts = Shards.open([stored])
+    if len(texts) != len(rows):
+        raise InputError(
+            f"{len(texts)} rows, but {path} has {len(rows)}; row by row they belong together", where=stored
+        )
+    return texts
+
+
+def _find_features(path: Path, features: str | None, ids: str | None, *, by_row: bool) -> tuple[Path, Path | None]:
+    """The features file and its ids file: as given, or as found next to the table; no ids where rows may do."""
+    default = default_features(path)
+    stored = Path(features) if features is not None else _first(*default)
+    if features is None and not stored.is_file():
+        raise InputError(
+            f"no features of its images, neither {default[0].name} nor {default[1].name} beside it",
+            where=path,
+            hint="name a file with {features}, make one with {extract_features()}, or let {audit()} do it all",
+        )
+    require(stored, purpose="the features of the table's images")
+    named = stored.with_name(stored.name.removesuffix(".npy").removesuffix("_ims") + "_ids.txt")
+    own = [named, stored.with_name("ids.txt")]
+    listed = Path(ids) if ids is not None else _first(*(own if stored.name.endswith("_ims.npy") else own[::-1]))
+    if by_row and ids is None and not listed.is_file():
+        return stored, None
+    return stored, require(listed, purpose=f"the image of each row of {stored.name}, one on each line")
+
+
+def _first(*paths: Path) -> Path:
+    """The first path that exists, or else the first."""
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _row_of(rows: pa.Table, listed: Path | None) -> dict[str, int]:
+    """Row of features by image name, from the ids file or by the rows of the table."""
+    if listed is None:
+        return first_rows(rows)
+    names = read_ids(listed)
+    refuse_duplicates(listed, names)
+    return {name: row for row, name in enumerate(names)}
+
+
+def first_rows(rows: pa.Table) -> dict[str, int]:
+    """The row of the table that names each image first."""
+    names = rows["image"].to_pylist()
+    return {name: row for row, name in zip(range(len(names) - 1, -1, -1), reversed(names), strict=True)}
+
+
+def read_skipped(path: Path) -> set[str]:
+    """Images whose features could not be made: their pairs are left out. Nothing where there is no such file."""
+    if not path.is_file():
+        return set()
+    reader = csv.reader(io.StringIO(read_bytes(path).decode("utf-8", "replace"), newline=""))
+    try:
+        with values_of_any_length():
+            return {row[0] for row in reader if row and row != list(SKIPPED)} - {""}
+    except csv.Error as error:
+        raise InputError(f"{error}; expected the columns image and reason", where=path) from error
