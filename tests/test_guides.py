@@ -1,0 +1,149 @@
+"""The commands of the guides run as they stand there, one after the other, on tiny data."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from embedded import made_up, write_embeddings
+from pages import ROOT, commands, read, section, snippets
+from small_clip import draw_scenes, save_clip
+from tiny import LEARNING, call, environment, write_folder
+
+TINY = ["matcher.embedding=8", "matcher.word=6", "train.pieces=[1,1]", "ledger.freeze_epochs=0", "train.device=cpu"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Shell:
+    """Runs a page's commands in this process, with tiny sizes for what trains."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.capsys, self.monkeypatch = capsys, monkeypatch
+
+    def run(self, words: list[str], *, sized: list[str] = TINY) -> str:
+        trains = words[1] in ("train", "demo") or (words[1] == "audit" and not Path(words[2], "config.json").exists())
+        settings = [word for setting in (sized if trains else []) for word in ("--set", setting)]
+        answer = call(self.capsys, self.monkeypatch, *words[1:], *settings)
+        assert answer.code == 0, (words, answer.err)
+        return answer.out
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(capsys, monkeypatch)
+
+
+def write_table(folder: Path, images: int = 100) -> None:
+    """pairs.csv of two captions per image, of which 40 % are with another image; features.npy and ids.txt beside it."""
+    write_folder(folder / "folder", train=images)
+    ids = (folder / "folder/train_ids.txt").read_text().split()
+    captions = (folder / "folder/train_caps.txt").read_text().splitlines()
+    wrong = len(captions) * 2 // 5
+    captions[:wrong] = captions[2:wrong] + captions[:2]
+    rows = [f"{ids[row // 2]},{caption}" for row, caption in enumerate(captions)]
+    (folder / "pairs.csv").write_text("image,caption\n" + "\n".join(rows) + "\n")
+    (folder / "ids.txt").write_text("\n".join(ids) + "\n")
+    np.save(folder / "features.npy", np.load(folder / "folder/train_ims.npy"))
+
+
+def write_precomp(folder: Path) -> None:
+    """Both data sets of the research commands, and a noise index."""
+    for name in ("f30k_precomp", "coco_precomp"):
+        write_folder(folder / "data" / name, held_out=10)
+    for ending in ("ims.npy", "caps.txt", "ids.txt"):
+        source = folder / "data/coco_precomp" / f"test_{ending}"
+        source.with_name(f"testall_{ending}").write_bytes(source.read_bytes())
+    np.save(folder / "noise_inx_0.4.npy", np.roll(np.arange(24), 1))
+
+
+@pytest.mark.slow
+def test_the_commands_for_training_and_evaluating_run(folder: Path, shell: Shell) -> None:
+    write_table(folder, images=30)
+    write_precomp(folder)
+    write_embeddings(folder / "embeddings")
+    (folder / "clip").mkdir()
+    shutil.copy("pairs.csv", "clip")
+    for name, vectors in zip(("images", "texts"), made_up(60), strict=True):
+        np.save(folder / f"clip/{name}.npy", vectors)
+    done = [shell.run(words) for page in ("train", "evaluate") for words in commands(read(f"docs/{page}.md"))]
+    assert len(done) > 15
+    assert np.load("similarities.npy").shape == (10, 20)
+    assert len(Path("suspects.csv").read_text().splitlines()) == 1 + 54
+
+
+@pytest.mark.slow
+def test_the_quickstart_runs(folder: Path, shell: Shell) -> None:
+    page = read("docs/quickstart.md")
+    shutil.copytree(ROOT / "examples", "examples")
+    (draw,) = commands(page, "python")
+    draw[draw.index("300")] = "40"
+    subprocess.run([sys.executable, *draw[1:]], check=True, env=environment(), capture_output=True)
+    small, audit, clean, *_ = commands(page)
+    small[small.index("200")] = "20"
+    shell.run(small, sized=TINY)
+    shell.run(audit, sized=TINY)
+    shell.run([*clean, "--threshold", "0.01"])
+    assert 1 < len(Path("cleaned.csv").read_text().splitlines()) <= 201
+
+
+def test_the_next_steps_of_an_audit_run(folder: Path, shell: Shell) -> None:
+    write_table(folder)
+    shell.run(["crcl", "audit", "pairs.csv"], sized=LEARNING)
+    steps = commands(section(read("docs/audit.md"), "Next steps"))
+    assert [words[1] for words in steps] == ["audit", "clean", "evaluate"]
+    for words in steps:
+        shell.run([word.replace("0.95", "0.2") for word in words])
+
+
+def test_the_commands_for_features_run(folder: Path, shell: Shell) -> None:
+    pytest.importorskip("transformers")
+    table = draw_scenes(folder / "drawn")
+    table.rename("pairs.csv")
+    (folder / "drawn/images").rename("photos")
+    model = save_clip(folder / "model")
+    for words in commands(read("docs/features.md").split("## What is written")[0]):
+        shell.run([str(model) if "clip-vit" in word else word for word in words])
+    assert Path("runs/mine/matcher.safetensors").exists()
+
+
+def test_the_snippet_of_a_loop_of_your_own_gives_a_belief_per_pair() -> None:
+    (snippet,) = snippets(section(read("docs/train.md"), "Your own training loop"))
+    sims = torch.randn(6, 6, requires_grad=True)
+    scope = {"pairs": range(6), "epochs": 4, "your_batches": lambda: [(torch.arange(6), sims / 10)]}
+    exec(snippet, scope)
+    assert sims.grad is not None
+    assert scope["ledger"].correspondence.shape == (6,)
+    assert (scope["ledger"].correspondence < 1).all()
+
+
+def test_the_metrics_snippet_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (snippet,) = [one for one in snippets(read("docs/evaluate.md")) if "crcl.metrics" in one]
+    exec(snippet, {})
+    assert capsys.readouterr().out.strip() == re.findall(r"# ([\d.]+)$", snippet, flags=re.MULTILINE)[0]
+
+
+def test_the_figures_of_the_concepts_are_drawn_by_the_script() -> None:
+    drawn = set(re.findall(r"images/(concept-\w+)\.png", read("docs/concepts.md")))
+    script = (ROOT / "docs/figures.py").read_text("utf-8")
+    assert drawn
+    assert all(f'"{name.removeprefix("concept-")}":' in script for name in drawn)
+    assert all((ROOT / f"docs/images/{name}.png").is_file() for name in drawn)
+
+
+def test_every_internal_setting_named_in_a_page_exists() -> None:
+    from crcl import config
+
+    known = set(config.KEYS)
+    for page in (ROOT / "docs").rglob("*.md"):
+        for key in re.findall(r"--set '?([\w.]+)=", page.read_text("utf-8")):
+            assert key in known or key == "key", (page.name, key)
