@@ -1,0 +1,103 @@
+"""Pairs in memory are written to a folder, whole or not at all, and are the same when they are read again."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny import room
+
+from crcl.data.images import decode, read_file
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError, TrainingError
+
+FEATURES = np.random.default_rng(0).normal(size=(3, 2, 5)).astype(np.float32)
+TEXTS = np.random.default_rng(1).normal(size=(6, 4)).astype(np.float16)
+CAPTIONS = [f'caption {number},\n"quoted"' for number in range(6)]
+
+
+def in_memory(**changes: Any) -> Pairs:
+    """Pairs with features and vectors of captions."""
+    return Pairs.of(FEATURES, CAPTIONS, **({"text_features": TEXTS, "ids": ["a", "b/ü", "c"]} | changes))
+
+
+def test_saved_pairs_are_the_same_when_they_are_read_again(tmp_path: Path) -> None:
+    held, saved = in_memory(), in_memory().save(tmp_path / "data")
+    assert saved.location is not None
+    for pairs in (saved, Pairs.at(saved.location)):
+        for split in ("train", "dev"):
+            before, after = held.split(split), pairs.split(split)
+            assert after.fingerprint() == before.fingerprint()
+            assert after.features_digest() == before.features_digest()
+            assert np.array_equal(after.rows, before.rows)
+
+
+def test_features_of_rows_are_saved_once_for_each_image(tmp_path: Path) -> None:
+    table = {"image": ["a", "b", "a", ""], "caption": ["x", "y", "z", "w"]}
+    held = Pairs.of(table, features=np.arange(8.0).reshape(4, 2)).without_empty()
+    saved = held.save(tmp_path / "data")
+    assert np.load(tmp_path / "data" / "features.npy").shape == (2, 1, 2)
+    for split in ("train", "dev"):
+        assert saved.split(split).features_digest() == held.split(split).features_digest()
+
+
+def test_the_same_pairs_again_are_not_written_and_others_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    in_memory().save(folder)
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
+    assert in_memory().save(folder).split("train").captions
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
+    for other in (in_memory(ids=["a", "b", "d"]), in_memory(text_features=TEXTS + 1), in_memory(text_features=None)):
+        with pytest.raises(InputError, match=r"data: holds something else than these pairs; name another folder"):
+            other.save(folder)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match="holds something else"):
+        in_memory().save(tmp_path / "mine")
+
+
+def test_pictures_become_files_under_numbers(tmp_path: Path) -> None:
+    red, turned = Image.new("CMYK", (4, 4), (0, 255, 255, 0)), Image.new("RGBA", (4, 8), (0, 0, 255, 0))
+    saved = Pairs.of([red, turned, red], ["x", "y", "z"]).save(tmp_path / "data")
+    assert sorted(file.name for file in (tmp_path / "data" / "images").iterdir()) == ["0000000.png", "0000001.png"]
+    first, second = (decode(read_file(image)) for image in saved.wanted_images())
+    np.testing.assert_allclose(first.getpixel((0, 0)), (255, 0, 0), atol=10)
+    assert second.getpixel((0, 0)) == (255, 255, 255)
+    assert not saved.has_features
+    other = Pairs.of([red, Image.new("RGB", (4, 8)), red], ["x", "y", "z"])
+    with pytest.raises(InputError, match="something else"):
+        other.save(tmp_path / "data")
+
+
+def test_a_picture_that_cannot_be_read_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "cut.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 50, 3), dtype=np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(InputError, match=r"picture images/0000001.png cannot be read"):
+        Pairs.of([Image.new("RGB", (4, 4)), Image.open(path)], ["x", "y"]).save(tmp_path / "data")
+    with pytest.raises(InputError, match="floating-point pixels"):
+        Pairs.of([Image.new("F", (4, 4))], ["x"]).save(tmp_path / "data")
+    assert [file.name for file in tmp_path.iterdir()] == ["cut.png"]
+
+
+def test_files_in_a_list_are_found_from_where_the_pairs_were_saved(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for name in "ab":
+        Image.new("RGB", (4, 4)).save(tmp_path / "photos" / f"{name}.png")
+    files = [tmp_path / "photos" / f"{name}.png" for name in "ab"]
+    saved = Pairs.of(files, ["x", "y"]).save(tmp_path / "data")
+    assert [len(read_file(image)) > 0 for image in saved.wanted_images()] == [True, True]
+
+
+def test_on_a_full_disk_nothing_is_left(tmp_path: Path) -> None:
+    large = np.ones((100, 40, 50), dtype=np.float32)
+    with room(50_000), pytest.raises(TrainingError, match="could not save"):
+        Pairs.of(large, [f"caption {number}" for number in range(100)]).save(tmp_path / "data")
+    assert not list(tmp_path.iterdir())
+
+
+def test_pairs_on_the_disk_stay_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("image,caption\na,x\nb,y\n")
+    pairs = Pairs.of(tmp_path / "pairs.csv")
+    assert pairs.save(tmp_path / "data") is pairs
+    assert not (tmp_path / "data").exists()
