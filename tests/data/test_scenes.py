@@ -7,19 +7,9 @@ import pytest
 from PIL import Image
 
 from crcl.data import scenes
-from crcl.data.scenes import (
-    COLOURS,
-    MOST_CAPTIONS,
-    SHAPES,
-    SIDE,
-    SIZES,
-    Scene,
-    Thing,
-    draw,
-    random_scene,
-    relation,
-    tell,
-)
+from crcl.data.scenes.captions import MOST_CAPTIONS, relation, tell
+from crcl.data.scenes.drawing import draw
+from crcl.data.scenes.world import COLOURS, SHAPES, SIDE, SIZES, Scene, Thing, random_scene
 from crcl.errors import InputError
 from crcl.features.grid import grid_features
 
@@ -230,14 +220,6 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, error):
     with pytest.raises(error):
         write(tmp_path / "a", progress=stop)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_leftovers_of_a_killed_write_do_not_get_into_the_next(tmp_path):
-    stale = tmp_path / ".a.partial" / "images"
-    stale.mkdir(parents=True)
-    (stale / "999999.png").write_bytes(b"old")
-    assert "images/999999.png" not in files(write(tmp_path / "a"))
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_an_empty_folder_is_filled_and_a_full_one_is_left_alone(tmp_path):

@@ -477,5 +477,5 @@ def test_pixels_need_a_model_that_reads_them(models: dict[str, Path], table: Pat
 
 def test_without_transformers_the_extra_is_named(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"matcher clip needs the package transformers: pip install"):
+    with pytest.raises(InputError, match=r"a published model needs the package transformers; pip install"):
         load(str(models["clip"]))

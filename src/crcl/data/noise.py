@@ -47,7 +47,9 @@ def apply(pairs: Split, index: np.ndarray) -> Split:
     """Show the images of a noise index, one entry per caption or per image; truth is derived from both."""
     index = _checked(np.asarray(index), name="noise index")
     if pairs.truth is not None and not pairs.truth.all():
-        raise InputError("these pairs are mismatched already; apply a noise index to the pairs as they were read")
+        raise InputError(
+            "these pairs are mismatched already", hint="apply a noise index to the pairs as they were read"
+        )
     if len(index) not in (len(pairs), pairs.images):
         raise InputError(
             f"noise index has {len(index)} entries; {pairs.source or 'the data'} takes {len(pairs)} (one per caption) "
@@ -76,12 +78,12 @@ def write_index(path: str | Path, index: np.ndarray) -> None:
         with replacing(path) as temporary, temporary.open("wb") as stream:  # given a name, numpy would append .npy
             np.save(stream, checked, allow_pickle=False)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
+        raise InputError(f"cannot be written ({error.strerror or error})", where=path) from error
 
 
 def _checked(index: np.ndarray, *, name: str) -> np.ndarray:
     if index.ndim != 1:
-        raise InputError(f"{name}: shape {index.shape}, expected one dimension: an image row per caption or image")
+        raise InputError(f"shape {index.shape}, expected one dimension: an image row per caption or image", where=name)
     if index.dtype.kind not in "iu":
-        raise InputError(f"{name}: {index.dtype} numbers, expected whole numbers (int64): rows of images")
+        raise InputError(f"{index.dtype} numbers, expected whole numbers (int64): rows of images", where=name)
     return np.array(index, dtype=np.int64)

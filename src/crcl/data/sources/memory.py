@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from crcl.data.files import as_regions, open_features, read_ids, refuse, refuse_duplicates
+from crcl.data.files import open_features, read_ids, refuse, refuse_duplicates
 from crcl.data.shards import Shards, open_vectors
+from crcl.data.sources.arrays import regions, vectors
 from crcl.data.sources.base import Given, Names
 from crcl.data.sources.precomp import fitting
 from crcl.data.sources.rows import USUAL, Columns, place, tidied, used_columns
 from crcl.data.sources.splits import splits_of
 from crcl.data.sources.stored import Selection, Stored, first_rows, read_split
-from crcl.data.split import Split, not_finite
+from crcl.data.split import Split
 from crcl.errors import InputError
 
 NAME = "pairs in memory"
@@ -92,7 +93,7 @@ class MemorySource:
         """The same rows with these features and vectors; None keeps what there is."""
         changed = self
         if features is not None:
-            array = open_features(Path(features)) if isinstance(features, str | Path) else _regions(features)
+            array = open_features(Path(features)) if isinstance(features, str | Path) else regions(features, self.name)
             changed = replace(changed, features=array, row_of=_rows_by_name(self, array, ids))
         elif ids is not None:
             raise InputError(
@@ -100,7 +101,7 @@ class MemorySource:
             )
         if text_features is not None:
             files = isinstance(text_features, str | Path)
-            texts = open_vectors(Path(text_features)) if files else _vectors(text_features)  # type: ignore[arg-type]
+            texts = open_vectors(Path(text_features)) if files else vectors(text_features, self.name)  # type: ignore[arg-type]
             if len(texts) != len(self.table):
                 raise InputError(
                     f"text features of {len(texts)} captions, but there are {len(self.table)} rows", where=self.name
@@ -156,27 +157,27 @@ def from_arrays(
     features: Any, captions: Sequence[Any], *, ids: Names = None, image_index: Any = None, images: Path | None = None
 ) -> MemorySource:
     """Rows of features and captions: as an index says, or as many captions for each image as fits."""
-    regions, count = _regions(features), len(captions)
-    names = [str(number) for number in range(len(regions))] if ids is None else _names(ids)
-    if len(names) != len(regions):
-        raise InputError(f"{len(names)} ids, but features of {len(regions)} images", where=NAME)
+    array, count = regions(features, NAME), len(captions)
+    names = [str(number) for number in range(len(array))] if ids is None else _names(ids)
+    if len(names) != len(array):
+        raise InputError(f"{len(names)} ids, but features of {len(array)} images", where=NAME)
     if image_index is not None:
         index = np.asarray(image_index)
         if index.shape != (count,) or index.dtype.kind not in "iu":
             raise InputError(f"{count} captions need an image index of {count} whole numbers", where=NAME)
-        if count and not (index.min() >= 0 and index.max() < len(regions)):
-            raise InputError(f"the image index leaves the range 0 to {len(regions) - 1}", where=NAME)
-    elif not count or count % len(regions):
+        if count and not (index.min() >= 0 and index.max() < len(array)):
+            raise InputError(f"the image index leaves the range 0 to {len(array) - 1}", where=NAME)
+    elif not count or count % len(array):
         raise InputError(
-            f"{count} captions for {len(regions)} images: no number of captions per image fits; "
-            f"expected {fitting(count, len(regions))}",
+            f"{count} captions for {len(array)} images: no number of captions per image fits; "
+            f"expected {fitting(count, len(array))}",
             where=NAME,
             hint="pass {image_index} where images have different numbers of captions",
         )
     else:
-        index = np.arange(count) // (count // len(regions))
+        index = np.arange(count) // (count // len(array))
     source = _source([names[image] for image in index], list(captions), None, columns=USUAL, images=images)
-    return source.with_features(regions, names, None)
+    return source.with_features(array, names, None)
 
 
 def is_table(data: Any) -> bool:
@@ -280,30 +281,3 @@ def _names(ids: Names) -> list[str]:
     names = read_ids(Path(ids)) if isinstance(ids, str | Path) else [str(name).strip() for name in ids or ()]
     refuse_duplicates(Path(ids) if isinstance(ids, str | Path) else Path("ids"), names)
     return names
-
-
-def _regions(values: Any) -> np.ndarray:
-    """Features in memory as (images, R, F)."""
-    return as_regions(_numbers(values, "features"), f"features of {NAME}")
-
-
-def _vectors(values: Any) -> np.ndarray:
-    vectors = _numbers(values, "text features")
-    if vectors.ndim != 2:
-        raise InputError(f"text features have shape {vectors.shape}, expected (captions, size)", where=NAME)
-    return vectors
-
-
-def _numbers(values: Any, what: str) -> np.ndarray:
-    """An array of float16 or float32; refuses NaN and infinity by row."""
-    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    if array.dtype.kind != "f":
-        raise InputError(f"{what} are {array.dtype}, expected float16 or float32", where=NAME)
-    if 0 in array.shape or array.ndim < 2:
-        raise InputError(f"{what} have shape {array.shape}, expected a row of numbers for each", where=NAME)
-    array = array if array.dtype.itemsize <= 4 else array.astype(np.float32)
-    bad = not_finite(array)
-    if len(bad):
-        rows = ", ".join(str(row) for row in bad[:10]) + (f" and {len(bad) - 10} more" if len(bad) > 10 else "")
-        raise InputError(f"NaN or infinity in the {what}, in row {rows}", where=NAME, hint="leave these out")
-    return array

@@ -32,16 +32,16 @@ class Subwords:
         truncation, padding = self._tokenizer.truncation or {}, self._tokenizer.padding
         self.longest = int(truncation.get("max_length", 0))
         if not SHORTEST <= self.longest <= LONGEST or (padding or {"length": self.longest})["length"] != self.longest:
-            raise InputError(f"{source}: does not say how long captions may be, or pads them to another length")
+            raise InputError("does not say how long captions may be, or pads them to another length", where=source)
         self._size = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         if not 0 < self._size < 2**31 or not self.encode([""]).lengths[0]:
-            raise InputError(f"{source}: puts no token at the end of a caption, which a model would need")
+            raise InputError("puts no token at the end of a caption, which a model would need", where=source)
 
     @classmethod
     def of_model(cls, content: Any, *, longest: int, pad: str | None = None, source: str = "tokenizer") -> "Subwords":
         """The tokenizer of a model that reads so many tokens; `pad` fills up short captions, where it wants that."""
         if not SHORTEST <= longest <= LONGEST:
-            raise InputError(f"{source}: captions of {longest} tokens, expected {SHORTEST} to {LONGEST}")
+            raise InputError(f"captions of {longest} tokens, expected {SHORTEST} to {LONGEST}", where=source)
         tokenizer = _tokenizer(content, source)
         tokenizer.enable_truncation(max_length=longest)
         if pad is None:
@@ -49,7 +49,7 @@ class Subwords:
         else:
             number = tokenizer.token_to_id(pad)
             if number is None:
-                raise InputError(f"{source}: has no token {pad[:60]!r} to fill up short captions with")
+                raise InputError(f"has no token {pad[:60]!r} to fill up short captions with", where=source)
             tokenizer.enable_padding(length=longest, pad_id=number, pad_token=pad)
         return cls(json.loads(tokenizer.to_str()), source=source)
 
@@ -77,7 +77,7 @@ class Subwords:
             blocks.append(np.fromiter(chain.from_iterable(caption.ids for caption in found), dtype=np.int64))
             largest = int(blocks[-1].max(initial=0))
             if largest >= len(self):  # what is put around a caption need not be among the tokens
-                raise InputError(f"{self.source}: gives token {largest}, but has {len(self)} tokens")
+                raise InputError(f"gives token {largest}, but has {len(self)} tokens", where=self.source)
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
         return Tokens(flat=np.concatenate(blocks).astype(np.int32), offsets=offsets, cut=cut)
 
@@ -93,7 +93,7 @@ def read_tokenizer(path: str | Path) -> Any:
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path}: not a JSON file ({error}); expected a tokenizer") from error
+        raise InputError(f"not a JSON file ({error}); expected a tokenizer", where=path) from error
 
 
 def _blocks(captions: Sequence[str]) -> Iterator[list[str]]:
@@ -107,8 +107,10 @@ def _tokenizer(content: Any, source: str) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise InputError("matcher clip needs the package transformers: pip install 'crcl[transformers]'") from error
+        raise InputError(
+            "a published model needs the package transformers", hint="pip install 'crcl[transformers]'"
+        ) from error
     try:
         return Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # the library raises nothing more special
-        raise InputError(f"{source}: not a tokenizer ({' '.join(str(error).split())[:200]})") from error
+        raise InputError(f"not a tokenizer ({' '.join(str(error).split())[:200]})", where=source) from error

@@ -112,7 +112,7 @@ class Vocabulary:
         except (ValueError, RecursionError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"{path}: not a JSON file ({error}); expected the field's vocabulary") from error
+            raise InputError(f"not a JSON file ({error}); expected the field's vocabulary", where=path) from error
         return cls.from_json(content, source=str(path))
 
     @classmethod
@@ -121,20 +121,20 @@ class Vocabulary:
         numbers = content.get("word2idx") if isinstance(content, dict) else None
         if not isinstance(numbers, dict):
             there = ", ".join(content) if isinstance(content, dict) else type(content).__name__
-            raise InputError(f"{source}: no 'word2idx' with a number for each word; found {there}")
+            raise InputError(f"no 'word2idx' with a number for each word; found {there}", where=source)
         if sorted(n if type(n) is int else -1 for n in numbers.values()) != list(range(len(numbers))):
             raise InputError(
-                f"{source}: the {len(numbers)} words of 'word2idx' must be numbered 0 to {len(numbers) - 1}, "
-                "each number once"
+                f"the {len(numbers)} words of 'word2idx' must be numbered 0 to {len(numbers) - 1}, each number once",
+                where=source,
             )
         words = sorted(numbers, key=lambda word: int(numbers[word]))
         backwards = content.get("idx2word", {str(number): word for number, word in enumerate(words)})
         if backwards != {str(number): word for number, word in enumerate(words)}:
-            raise InputError(f"{source}: 'idx2word' is not the inverse of 'word2idx'")
+            raise InputError("'idx2word' is not the inverse of 'word2idx'", where=source)
         try:
             return cls(words)
         except InputError as error:
-            raise InputError(f"{source}: {error}") from error
+            raise InputError(error.what, where=source) from error
 
     def to_json(self) -> dict[str, Any]:
         """The field's layout: `word2idx`, `idx2word` with string keys, `idx` (the next free number)."""
