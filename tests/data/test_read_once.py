@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tiny import small_config
+from tiny import SMALL, call, small_config, train_command
 
 from crcl.data.sources import table as tables
 from crcl.training import inputs
@@ -54,3 +54,22 @@ def test_opened_pairs_are_not_parsed_again(table: Path, parsed: list[Path], tmp_
     pairs.unjudged(judged)
     pairs.with_features(tmp_path / "features.npy", tmp_path / "ids.txt").without_empty().split("dev")
     assert parsed == [table]
+
+
+def test_the_commands_train_and_audit_parse_their_table_once(
+    table: Path,
+    parsed: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = train_command(table, tmp_path / "run", settings=["data.min_count=1"])
+    assert call(capsys, monkeypatch, *words).code == 0
+    assert parsed == [table]
+    parsed.clear()
+    settings = [word for setting in (*SMALL, "data.min_count=1") for word in ("--set", setting)]
+    audit = ["audit", str(table), "--folder", str(tmp_path / "audit"), *settings]
+    for _ in range(2):  # the second time nothing is left to train
+        assert call(capsys, monkeypatch, *audit).code == 0
+        assert parsed == [table]
+        parsed.clear()

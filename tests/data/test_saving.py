@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tiny import room
+from tiny import SMALL, room
 
+from crcl.config import load
 from crcl.data.images import decode, read_file
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, TrainingError
+from crcl.training import inputs
+from crcl.training.build import train
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 2, 5)).astype(np.float32)
 TEXTS = np.random.default_rng(1).normal(size=(6, 4)).astype(np.float16)
@@ -101,3 +104,12 @@ def test_pairs_on_the_disk_stay_where_they_are(tmp_path: Path) -> None:
     pairs = Pairs.of(tmp_path / "pairs.csv")
     assert pairs.save(tmp_path / "data") is pairs
     assert not (tmp_path / "data").exists()
+
+
+def test_a_run_on_saved_pairs_finds_its_data_by_its_config(tmp_path: Path) -> None:
+    features = np.random.default_rng(2).normal(size=(20, 2, 5)).astype(np.float32)
+    saved = Pairs.of(features, [f"a dog number {number}" for number in range(40)]).save(tmp_path / "data")
+    assert saved.location is not None
+    config = load(base=saved.location.absolute().settings(), settings=[*SMALL, "data.min_count=1"])
+    run = train(config, tmp_path / "run", pairs=saved)
+    assert inputs.audited_pairs(run, config).captions == saved.split("train").captions

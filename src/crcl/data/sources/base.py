@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -114,3 +114,39 @@ class Source(Protocol):
 
     def without_empty(self) -> "Source":
         """The same data, with rows that lack an image or a caption left out."""
+
+
+@dataclass(frozen=True)
+class FolderSource:
+    """Data in a folder that holds its own features: what such layouts have in common. They add `splits` and `read`."""
+
+    location: Location
+    image_folder: Path | None = None
+    is_table = False
+    has_features = True
+    has_text_features = False
+    skip_empty = False
+
+    @classmethod
+    def open(cls, location: Location, images: Path | None = None) -> Self:
+        """The folder at a location; nothing is read yet."""
+        refuse_features(location)
+        return cls(location, images)
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return self.location.path
+
+    def rows(self) -> pa.Table | None:
+        """None: each split has its own files."""
+        return None
+
+    def with_features(self, features: Given, ids: Names, text_features: Given) -> Self:
+        """Refused: the folder has its own."""
+        refuse_features(self.location, features, ids, text_features)
+        return self
+
+    def without_empty(self) -> Self:
+        """The same: such folders have no empty rows."""
+        return self

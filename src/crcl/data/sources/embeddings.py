@@ -9,7 +9,6 @@ Files of the three folders that end with the same number belong together.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import pyarrow.parquet
 
 from crcl.data.files import SHOWN, refuse, require
 from crcl.data.shards import Shards
-from crcl.data.sources.base import Given, Location, Names, refuse_features
+from crcl.data.sources.base import FolderSource
 from crcl.data.sources.rows import refuse_unnamed_splits
 from crcl.data.sources.splits import rows_of, splits_of
 from crcl.data.split import Split
@@ -35,27 +34,10 @@ def recognises(path: Path) -> bool:
     return (path / "img_emb").is_dir()
 
 
-@dataclass(frozen=True)
-class EmbeddingsSource:
+class EmbeddingsSource(FolderSource):
     """A folder of embeddings of images and captions."""
 
-    location: Location
-    image_folder: Path | None = None
-    is_table = False
-    has_features = True
     has_text_features = True
-    skip_empty = False
-
-    @classmethod
-    def open(cls, location: Location, images: Path | None = None) -> "EmbeddingsSource":
-        """The folder at a location; nothing is read yet."""
-        refuse_features(location)
-        return cls(location, images)
-
-    @property
-    def name(self) -> str:
-        """The folder."""
-        return self.location.path
 
     @cached_property
     def _shards(self) -> list[list[Path]]:
@@ -95,15 +77,6 @@ class EmbeddingsSource:
             caption_rows=chosen,
             text_features=texts,
         )
-
-    def with_features(self, features: Given, ids: Names, text_features: Given) -> "EmbeddingsSource":
-        """Refused: the folder has its own."""
-        refuse_features(self.location, features, ids, text_features)
-        return self
-
-    def without_empty(self) -> "EmbeddingsSource":
-        """The same: no row lacks an image here."""
-        return self
 
 
 def _find_shards(path: Path) -> list[list[Path]]:

@@ -8,7 +8,6 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from math import gcd
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from crcl.data.files import open_features, read_ids, read_lines, refuse, refuse_duplicates, require
-from crcl.data.sources.base import Given, Location, Names, refuse_features
+from crcl.data.sources.base import FolderSource
 from crcl.data.sources.splits import in_order
 from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
@@ -31,30 +30,8 @@ def recognises(path: Path) -> bool:
     return any(path.glob(f"*{IMAGES}"))
 
 
-@dataclass(frozen=True)
-class PrecompSource:
+class PrecompSource(FolderSource):
     """A folder with files of features and captions for each split."""
-
-    location: Location
-    image_folder: Path | None = None
-    is_table = False
-    has_features = True
-    has_text_features = False
-    skip_empty = False
-
-    @classmethod
-    def open(cls, location: Location, images: Path | None = None) -> "PrecompSource":
-        """The folder at a location; nothing is read yet."""
-        refuse_features(location)
-        return cls(location, images)
-
-    @property
-    def name(self) -> str:
-        """The folder."""
-        return self.location.path
-
-    def rows(self) -> None:
-        """None: each split has its own files."""
 
     def splits(self) -> list[str]:
         """The splits that have a file of features."""
@@ -73,15 +50,6 @@ class PrecompSource:
         if not listed.is_file():
             return _arrange(images, captions, None, text=text, ids=None)
         return _arrange(images, captions, read_ids(listed), text=text, ids=listed)
-
-    def with_features(self, features: Given, ids: Names, text_features: Given) -> "PrecompSource":
-        """Refused: the folder has its own."""
-        refuse_features(self.location, features, ids, text_features)
-        return self
-
-    def without_empty(self) -> "PrecompSource":
-        """The same: empty captions are always refused here."""
-        return self
 
 
 def read_captions(path: Path) -> list[str]:
