@@ -20,8 +20,10 @@ import torch
 from crcl import config
 from crcl.data import scenes
 from crcl.features.grid import grid_features
-from crcl.training import assembly, inputs
+from crcl.matchers import MATCHERS
+from crcl.methods import METHODS
 from crcl.training import build as recipe
+from crcl.training import inputs
 
 PLAIN = "infonce"
 
@@ -40,8 +42,8 @@ def main() -> None:
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--matchers", nargs="+", default=["bow", "vse"], choices=config.MATCHER_NAMES)
-    parser.add_argument("--methods", nargs="+", choices=config.METHOD_NAMES, help="beside plain training; all")
+    parser.add_argument("--matchers", nargs="+", default=["bow", "vse"], choices=MATCHERS)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, help="beside plain training; all")
     parser.add_argument("--images", type=int, default=200, help="training images, with five captions each")
     parser.add_argument("--embedding", type=int, default=128)
     parser.add_argument("--warmup", type=int, default=4, help="epochs of warm-up")
@@ -82,7 +84,7 @@ def render(matcher: str, data: Path, options: argparse.Namespace) -> str:
         warmup, first, second = (float(np.median(part)) for part in np.split(found / seconds[PLAIN], ends))
         learnt_from = float(pairs[method][options.warmup :].mean())
         cells = " | ".join(f"{value:.1f}" for value in ((first + second) / 2, warmup, first, second, learnt_from))
-        lines.append(f"| {method} | {assembly.NETWORKS.get(method, 1)} | {cells} |")
+        lines.append(f"| {method} | {METHODS[method].networks} | {cells} |")
     return "\n".join([*lines, ""])
 
 
@@ -110,9 +112,8 @@ def methods_for(matcher: str, asked: list[str] | None = None) -> list[str]:
     """All methods that go with a matcher, or those of them that were asked for; plain training first."""
     there = [
         name
-        for name in assembly.METHODS
-        if matcher in config.MATCHERS_OF.get(name, (config.MATCHER_NAMES, ""))[0]
-        and (asked is None or name in (PLAIN, *asked))
+        for name, record in METHODS.items()
+        if matcher in record.matchers and (asked is None or name in (PLAIN, *asked))
     ]
     return sorted(there, key=lambda name: name != PLAIN)
 

@@ -31,14 +31,15 @@ from crcl import config, metrics, plots
 from crcl.data.split import Split
 from crcl.errors import InputError, TrainingError
 from crcl.experiments.tables import NOTHING, spread
+from crcl.methods import METHODS
 from crcl.metrics import detection
 from crcl.retrieval.evaluation import mean_similarities
 from crcl.retrieval.opening import open_scorer
 from crcl.runs.folder import Run
 from crcl.storage import write_json
 from crcl.terminal import Terminal
-from crcl.training import assembly, inputs
 from crcl.training import build as recipe
+from crcl.training import inputs
 
 
 def main() -> None:
@@ -85,7 +86,9 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="Markdown file to write")
     parser.add_argument("--figure", type=Path, help="PNG file to draw rSum against the rate of mismatches to")
     options = parser.parse_args(words)
-    options.methods = options.methods or [name for name in assembly.METHODS if goes_with(name, options.matcher)]
+    options.methods = options.methods or [
+        name for name, record in METHODS.items() if options.matcher in record.matchers
+    ]
     for name, *settings in options.own:
         if name not in options.methods:
             parser.error(f"--for {name}: not one of the methods to measure, {', '.join(options.methods)}")
@@ -97,11 +100,6 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     except InputError as error:
         parser.error(str(error))
     return options
-
-
-def goes_with(method: str, matcher: str) -> bool:
-    matchers, _ = config.MATCHERS_OF.get(method, (config.MATCHER_NAMES, ""))
-    return matcher in matchers
 
 
 def plan(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -165,7 +163,7 @@ def seconds(folder: Path) -> float:
 
 
 def terminal(chosen: config.Config) -> Terminal:
-    return Terminal(recipe.schedule(chosen), networks=assembly.NETWORKS.get(chosen.method, 1))
+    return Terminal(recipe.schedule(chosen), networks=chosen.record.networks)
 
 
 def score(run: Run, chosen: config.Config, crowd: Path | None) -> dict[str, Any]:

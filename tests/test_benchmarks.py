@@ -9,9 +9,9 @@ from tiny import SMALL, write_folder
 
 from crcl import plots
 from crcl.errors import TrainingError
+from crcl.methods import METHODS
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
-from crcl.training import assembly
 from crcl.training import build as recipe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -122,12 +122,12 @@ def test_cost_goes_through_the_epochs_of_every_method(tmp_path):
     options = cost.parse(["--warmup", "1", "--half", "1", "--embedding", "8"])
     data = write_folder(tmp_path / "data")
     seconds, pairs = cost.measure("bow", data, options)
-    assert list(seconds) == ["infonce", *(name for name in assembly.METHODS if name != "infonce")]
+    assert list(seconds) == ["infonce", *(name for name in METHODS if name != "infonce")]
     assert all((found > 0).all() and len(found) == 3 for found in seconds.values())
     assert pairs["crcl"].tolist() == [1, 1, 1]
     assert pairs["ncr"][0] == 2  # two networks learn from all pairs in the warm-up
     report = cost.render("bow", data, options)
-    assert all(f"\n| {name} | {assembly.NETWORKS.get(name, 1)} | " in report for name in assembly.METHODS)
+    assert all(f"\n| {name} | {METHODS[name].networks} | " in report for name in METHODS)
 
 
 def test_cost_can_be_measured_of_some_methods_beside_plain_training():
@@ -138,9 +138,9 @@ def test_cost_can_be_measured_of_some_methods_beside_plain_training():
 
 
 def test_robustness_takes_every_method_that_goes_with_the_matcher(tmp_path):
-    assert robustness.parse(words(tmp_path, tmp_path)).methods == list(assembly.METHODS)
+    assert robustness.parse(words(tmp_path, tmp_path)).methods == list(METHODS)
     on_scan = robustness.parse([*words(tmp_path, tmp_path), "--set", "matcher.name=scan", "--matcher", "scan"]).methods
-    assert on_scan == [name for name in assembly.METHODS if name not in ("mscn", "gsc", "l2rm")]
+    assert on_scan == [name for name in METHODS if name not in ("mscn", "gsc", "l2rm")]
 
 
 @pytest.mark.parametrize(

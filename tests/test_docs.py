@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tiny import SMALL, call, write_folder
 
-from crcl import config
-from crcl.training import assembly
+from crcl import config, methods
+from crcl.matchers import MATCHERS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/methods.md").read_text("utf-8")
@@ -35,16 +35,17 @@ METHODS, FUNCTIONS, OTHER_DATA = tables(PAGE)
 
 
 def test_every_method_is_told():
-    assert list(METHODS) == list(FUNCTIONS) == list(assembly.METHODS) == list(config.METHOD_NAMES)
-    assert set(OTHER_DATA) <= set(assembly.METHODS)
+    assert list(METHODS) == list(FUNCTIONS) == list(methods.METHODS)
+    assert set(OTHER_DATA) <= set(methods.METHODS)
 
 
 def test_networks_matchers_and_clean_data_are_those_of_the_code():
     for method, (_, networks, matchers, clean, *_) in METHODS.items():
-        assert int(networks) == assembly.NETWORKS.get(method, 1)
-        told = config.MATCHER_NAMES if matchers == "all" else tuple(re.findall(r"`(\w+)`", matchers))
-        assert told == config.MATCHERS_OF.get(method, (config.MATCHER_NAMES, ""))[0]
-        assert clean == ("yes" if method == "mscn" else "no")
+        record = methods.METHODS[method]
+        assert int(networks) == record.networks
+        told = tuple(MATCHERS) if matchers == "all" else tuple(re.findall(r"`(\w+)`", matchers))
+        assert told == record.matchers
+        assert clean == ("no" if record.trusted is None else "yes")
 
 
 def test_costs_are_those_that_were_measured():
@@ -81,7 +82,7 @@ def test_the_published_schedule_is_accepted_as_it_stands(words):
 
 def test_robust_methods_have_a_published_schedule():
     told = {words[words.index("--method") + 1] for words in commands() if "--method" in words}
-    assert told == set(assembly.METHODS) - {"crcl", "triplet", "infonce"}
+    assert told == set(methods.METHODS) - {"crcl", "triplet", "infonce"}
 
 
 def test_every_setting_named_is_accepted():
@@ -92,7 +93,7 @@ def test_every_setting_named_is_accepted():
     for key in re.findall(
         r"`((?:decl|division|gsc|l2rm|ledger|loss|mscn|train)\.\w+)`", PAGE.split("## As published")[1]
     ):
-        assert key in config.KEYS
+        assert key in config.all_keys()
 
 
 @pytest.mark.slow
@@ -108,5 +109,5 @@ def test_the_commands_run(tmp_path, monkeypatch, capsys):
 
 def test_the_readme_names_every_method_and_the_page():
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert all(f"`{name}`" in readme for name in assembly.METHODS)
+    assert all(f"`{name}`" in readme for name in methods.METHODS)
     assert "](docs/methods.md)" in readme

@@ -19,10 +19,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("training",),
     ("retrieval",),
     ("runs",),
+    ("config",),
     ("methods",),
     ("matchers", "features"),
     ("data",),
-    ("config", "storage", "plots"),
+    ("storage", "settings", "plots"),
     ("losses", "ledger", "metrics", "theory", "progress", "terminal"),
     ("errors",),
 )
@@ -112,7 +113,14 @@ def test_no_config_travels_below_the_recipe() -> None:
     assert {name.split(".")[0] for name in users} <= {"cli", "experiments", "auditing", "training", "retrieval", "runs"}
 
 
-SHARED = {"methods.base", "methods.epochs", "methods.two_networks", "methods.division", "methods.transport"}
+SHARED = {
+    "methods.base",
+    "methods.settings",
+    "methods.epochs",
+    "methods.two_networks",
+    "methods.division",
+    "methods.transport",
+}
 """What methods are made of."""
 
 

@@ -1,6 +1,7 @@
 """Presets, merging, and errors that name every wrong key at once."""
 
 import json
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from pydantic import ValidationError
 
 from crcl import config
 from crcl.errors import InputError
+from crcl.matchers import MatcherRecord
+from crcl.methods import METHODS
 
 # The paper's parameter table: preset, matcher, pieces, lr_update. The columns e_f 2, lr 0.0005, β 0.8, τ 0.05,
 # λ 5 and ε 0.1 are the same in every row.
@@ -156,7 +159,7 @@ def test_a_key_near_nothing_is_called_unknown_without_a_guess() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("method=crlc", f"must be one of {', '.join(config.METHOD_NAMES)}, got 'crlc' (did you mean 'crcl'?)"),
+        ("method=crlc", f"must be one of {', '.join(METHODS)}, got 'crlc' (did you mean 'crcl'?)"),
         ("noise.level=7", "must be one of caption, image, got '7'"),
         ("noise.rate=-0.1", "must be at least 0, got -0.1"),
         ("noise.seed=-1", "must be at least 0, got -1"),
@@ -199,7 +202,7 @@ def test_wrong_entries_of_a_list_are_named_by_place() -> None:
 
 def test_text_keys_refuse_other_types_from_files_and_python() -> None:
     assert complaints(base={"data": {"path": 3}, "noise": {"file": 3}, "method": None}) == [
-        f"method: must be one of {', '.join(config.METHOD_NAMES)}, got nothing",
+        f"method: must be one of {', '.join(METHODS)}, got nothing",
         "data.path: must be text, got 3",
         "noise.file: must be text, got 3",
     ]
@@ -232,9 +235,12 @@ def test_values_that_do_not_go_together_are_refused_where_the_method_reads_them(
 
 
 def test_a_method_is_refused_on_a_matcher_that_it_makes_no_sense_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(config.MATCHERS_OF, "infonce", (("saf", "sgr"), "it needs similarity vectors"))
+    def refuses(matcher: MatcherRecord) -> str:
+        return "" if matcher.dropped_regions == "blanked" and matcher.bounded else f"{matcher.name} sees no regions"
+
+    monkeypatch.setitem(METHODS, "infonce", replace(METHODS["infonce"], refuses=refuses))
     assert complaints(settings=["method=infonce", "matcher.name=bow"]) == [
-        "method infonce does not go with matcher bow: it needs similarity vectors; it goes with saf, sgr"
+        "method infonce does not go with matcher bow: bow sees no regions; it goes with saf, sgr"
     ]
     assert config.load(settings=["method=infonce", "matcher.name=sgr"]).method == "infonce"
     assert config.load(settings=["method=crcl", "matcher.name=bow"]).matcher.name == "bow"
@@ -293,7 +299,7 @@ def test_every_key_is_described_and_its_default_can_be_set() -> None:
     assert len(rows) == leaves
 
 
-@pytest.mark.parametrize("method", config.DIVIDING)
+@pytest.mark.parametrize("method", ["ncr", "bicro", "l2rm"])
 def test_a_training_that_is_all_warm_up_is_refused(method: str) -> None:
     (line,) = complaints(settings=[f"method={method}", "train.pieces=[9, 5]"])
     assert line.startswith("division.warmup: the first 5 epochs divide nothing, and train.pieces [9, 5] ends with 5")

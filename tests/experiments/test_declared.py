@@ -14,6 +14,7 @@ from crcl import config, experiments
 from crcl.errors import InputError
 from crcl.experiments.planning import Planner
 from crcl.experiments.reproduce import jobs_of
+from crcl.methods import METHODS
 
 NEWER = {"gsc", "l2rm"}
 """Methods that the paper does not compare with."""
@@ -115,7 +116,7 @@ def test_every_declared_run_can_be_trained_with_the_papers_sizes(planner):
     assert len({job.key for job in jobs}) == len(jobs) == len({job.about for job in jobs})
     assert {job.config.matcher.embedding for job in jobs} == {1024}
     assert {job.config.matcher.name for job in jobs} == {"vse", "saf", "sgr", "scan"}
-    assert {job.config.method for job in jobs} == set(config.METHOD_NAMES) - NEWER
+    assert {job.config.method for job in jobs} == set(METHODS) - NEWER
     assert {job.config.noise.rate for job in jobs} == {0.0, 0.2, 0.4, 0.6, 0.8}
 
 

@@ -24,9 +24,9 @@ from crcl.data.text.subwords import Subwords
 from crcl.errors import InputError
 from crcl.matchers import Clip
 from crcl.matchers.clip import load
+from crcl.methods import METHODS
 from crcl.metrics import retrieval
 from crcl.retrieval.opening import open_scorer
-from crcl.training import assembly
 from crcl.training import build as recipe
 from crcl.training import importing as adopt
 
@@ -221,7 +221,7 @@ def test_the_commands_of_the_page_run_and_the_run_outlives_the_model(
     assert "finished already" in crcl(*train, *settings, "--resume").out
 
 
-@pytest.mark.parametrize("method", [name for name in assembly.METHODS if name != "mscn"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "mscn"])
 def test_every_method_but_mscn_trains_it(
     models: dict[str, Path], table: Path, pixels: dict[str, Path], tmp_path: Path, method: str
 ) -> None:

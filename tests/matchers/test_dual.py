@@ -20,13 +20,14 @@ from crcl.data.text.vectors import TextVectors
 from crcl.data.text.vocabulary import SPECIALS, Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import Dual, Ensemble
+from crcl.methods import METHODS
 from crcl.metrics import Detection
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.export import load_weights, save_onnx, save_weights
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
-from crcl.training import assembly, inputs
 from crcl.training import build as recipe
+from crcl.training import inputs
 
 DUAL = ["matcher.name=dual", "matcher.embedding=32"]
 NO_WORDS = Vocabulary(SPECIALS)
@@ -104,7 +105,7 @@ def test_blocks_folds_and_ensembles_score_as_one_product(tmp_path: Path) -> None
         assert evaluate([scorer], pairs, folds=2).i2t.r1 == pytest.approx(100 * np.mean(halves))
 
 
-@pytest.mark.parametrize("method", assembly.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_it_and_leaves_a_run_that_can_be_scored(data: Path, tmp_path: Path, method: str) -> None:
     chosen = small_config(data, *DUAL, method=method)
     run = recipe.train(chosen, tmp_path / "run")

@@ -252,7 +252,7 @@ each_that_reads_words = pytest.mark.parametrize(
 def reader(name: str, **sizes: int) -> nn.Module:
     """A matcher that reads words, of seven regions."""
     own = {"regions": 7} if name in ("saf", "sgr") else {}
-    return MATCHERS[name](**SIZES | own | sizes)
+    return MATCHERS[name].kind(**SIZES | own | sizes)
 
 
 @each_that_reads_words

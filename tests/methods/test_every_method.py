@@ -11,10 +11,11 @@ from peers import Reached, assert_ends_alike_when_lost, train_on_scenes
 from tiny import Answer, call, small_config, write_folder
 
 from crcl import config
+from crcl.methods import METHODS
 from crcl.training import build as recipe
 
 OWN = {"crcl": 0.1, "gsc": 0.1, "decl": 0.5, "ncr": 0.5, "bicro": 0.5, "mscn": 0.5, "l2rm": 0.5}
-each_method = pytest.mark.parametrize("method", config.METHOD_NAMES)
+each_method = pytest.mark.parametrize("method", METHODS)
 
 
 @each_method
@@ -45,9 +46,9 @@ def test_a_run_is_audited_at_the_threshold_of_its_method(
 
 def test_the_threshold_of_a_method_is_the_one_that_it_was_trained_with() -> None:
     settings = ["ledger.threshold=0.2", "division.threshold=0.6"]
-    found = {name: config.load(settings=[f"method={name}", *settings]).own_threshold() for name in config.METHOD_NAMES}
+    found = {name: config.load(settings=[f"method={name}", *settings]).own_threshold() for name in METHODS}
     changed = {"crcl": 0.2, "gsc": 0.2, "ncr": 0.6, "bicro": 0.6, "l2rm": 0.6}
-    assert found == dict.fromkeys(config.METHOD_NAMES) | OWN | changed
+    assert found == dict.fromkeys(METHODS) | OWN | changed
 
 
 @each_method

@@ -48,7 +48,7 @@ class Parts:
 
     def make(self, name: str = "bow", meta: int = 5, **options: Any) -> nn.Module:
         local = {"regions": 4, "similarity": 6, "dropout": 0.0} if name in ("saf", "sgr") else {}
-        return MATCHERS[name](**self.sizes, **local, **options, meta=meta)
+        return MATCHERS[name].kind(**self.sizes, **local, **options, meta=meta)
 
     def method(self, **options: Any) -> MSCN:
         method = MSCN((Learner(self.make), Learner(self.make)), len(self.batches.pairs), **{"warmup": 1, **options})

@@ -17,7 +17,6 @@ from reading import read
 from tiny import Answer, Noting, call, write_folder
 from torch import nn
 
-from crcl.config import METHOD_NAMES
 from crcl.data import noise
 from crcl.data.text.vocabulary import MASK, Vocabulary
 from crcl.errors import InputError
@@ -67,7 +66,7 @@ def network(kind: str, rows: int, *, seed: int = 0, **options: Any) -> nn.Module
     """A matcher whose every number matters, running statistics included."""
     torch.manual_seed(seed)
     sizes = SIZES | {"vocabulary": rows} | (LOCAL if kind in ("saf", "sgr") else {})
-    module = MATCHERS[kind](**sizes, **options).eval()
+    module = MATCHERS[kind].kind(**sizes, **options).eval()
     for name, value in module.state_dict().items():
         if "running" in name:
             value.uniform_(0.5, 1.5)
@@ -129,7 +128,7 @@ LAYOUTS = [
     ("SGRAF", "sgr", False, "triplet-hardest"),
     ("RCL", "sgr", True, "complementary"),
     ("SCAN", "scan", False, "triplet-hardest"),
-    ("DECL", "saf", False, "decl" if "decl" in METHOD_NAMES else "triplet-hardest"),
+    ("DECL", "saf", False, "decl"),
     ("L2RM", "sgr", False, "l2rm"),
     ("GSC", "sgr", False, "gsc"),
 ]

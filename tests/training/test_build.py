@@ -12,24 +12,23 @@ from tiny import Noting, Stop, StopAfter, small_config, write_folder
 
 from crcl import config
 from crcl.auditing import result as audit
-from crcl.config import METHOD_NAMES
 from crcl.data import noise
 from crcl.data.batches import Standardize
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
-from crcl.matchers.base import is_pretrained, reads_vectors
-from crcl.methods.base import Learner
+from crcl.methods import METHODS
+from crcl.methods.base import Learner, Method, Plan
 from crcl.methods.crcl import CRCL
 from crcl.methods.plain import Objective
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
 from crcl.runs.folder import Run
 from crcl.runs.restore import choose_device
-from crcl.training import assembly, inputs
 from crcl.training import build as recipe
+from crcl.training import inputs
 
-OF_WORDS = [name for name, kind in MATCHERS.items() if not (reads_vectors(kind) or is_pretrained(kind))]
+OF_WORDS = [name for name, record in MATCHERS.items() if not (record.reads_vectors or record.pretrained)]
 """The others: test_dual.py and test_clip.py."""
 SHRUNK = ["matcher.embedding=8", "matcher.word=6", "train.pieces=[1,2]", "ledger.freeze_epochs=1", "train.device=cpu"]
 
@@ -39,18 +38,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_folder(tmp_path_factory.mktemp("recipe") / "data")
 
 
-def test_every_method_of_the_config_can_be_built() -> None:
-    assert tuple(assembly.METHODS) == METHOD_NAMES
-
-
 @pytest.mark.parametrize(
     ("method", "matcher"),
-    [
-        (method, matcher)
-        for method in assembly.METHODS
-        for matcher in OF_WORDS
-        if matcher in config.MATCHERS_OF.get(method, (MATCHERS, ""))[0]
-    ],
+    [(method, matcher) for method, record in METHODS.items() for matcher in OF_WORDS if matcher in record.matchers],
 )
 def test_every_method_trains_every_matcher_it_goes_with_and_leaves_a_run_that_can_be_scored(
     data: Path, tmp_path: Path, method: str, matcher: str
@@ -82,23 +72,32 @@ def test_a_training_learns_the_tiny_data(data: Path, tmp_path: Path) -> None:
     assert max(record["dev"]["rsum"] for record in run.metrics()) > first["dev"]["rsum"]
 
 
+def built(chosen: config.Config) -> Method:
+    return chosen.record.build(
+        make_learner=lambda: Learner(lambda: torch.nn.Linear(1, 1)),
+        pairs=4,
+        plan=Plan(epochs=2, batch_size=4),
+        **chosen.of_method(),
+    )
+
+
 def test_the_terms_and_the_fixed_q_of_the_papers_ablation_can_be_asked_for(data: Path) -> None:
     sims = torch.zeros(4, 4)
     for q, value in ((0, 6 * math.tan(0.25)), (1, 6 / 4)):
         chosen = small_config(data, "loss.kind=robust", f"loss.q={q}", method="complementary")
-        method = assembly.METHODS["complementary"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
+        method = built(chosen)
         assert isinstance(method, Objective)
         torch.testing.assert_close(method.loss(sims), torch.full((4,), value))
     for terms in ("both", "active", "complementary"):
         chosen = small_config(data, f"loss.terms={terms}", method="crcl")
-        method = assembly.METHODS["crcl"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
+        method = built(chosen)
         assert isinstance(method, CRCL)
         assert method.terms == terms
 
 
 def hardest(data: Path, *settings: str) -> Objective:
     chosen = small_config(data, "loss.margin=0.3", *settings, method="triplet-hardest")
-    method = assembly.METHODS["triplet-hardest"](chosen, lambda: Learner(lambda: torch.nn.Linear(1, 1)), 4)
+    method = built(chosen)
     assert isinstance(method, Objective)
     return method
 

@@ -19,12 +19,13 @@ from crcl.data.batches import Batches
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError, Interrupted, TrainingError
 from crcl.matchers.base import Matcher
+from crcl.methods import METHODS
 from crcl.methods.base import Learner
 from crcl.metrics import Recall, Retrieval
 from crcl.progress import Clock, Progress, StepLog, Together
 from crcl.runs.folder import Run
-from crcl.training import assembly, inputs
 from crcl.training import build as recipe
+from crcl.training import inputs
 from crcl.training.loop import BELIEF_BINS, Schedule, fit
 
 
@@ -314,13 +315,13 @@ def test_training_never_sees_the_truth(tmp_path: Path, monkeypatch: pytest.Monke
             seen.append(batches.pairs.truth)
             yield StepLog(1, 1.0)
 
-    def build(config: Any, make_learner: Callable[[], Learner], pairs: int) -> Any:
+    def build(*, make_learner: Callable[[], Learner], **given: Any) -> Any:
         spy, learner = Spy(), make_learner()
         monkeypatch.setattr(spy, "begin_piece", lambda piece: setattr(spy, "module", learner.make_matcher()))
         monkeypatch.setattr(spy, "state_dict", lambda: {})
         return spy
 
-    monkeypatch.setitem(assembly.METHODS, "crcl", build)
+    monkeypatch.setitem(METHODS, "crcl", replace(METHODS["crcl"], build=build))
     config = small_config(write_folder(tmp_path / "data"))
     run = recipe.train(config, tmp_path / "run")
     assert seen == [None, None, None]

@@ -28,8 +28,8 @@ from tiny import (
 )
 
 from crcl.config import Config
+from crcl.methods import METHODS
 from crcl.runs.folder import Run
-from crcl.training import assembly
 from crcl.training import build as recipe
 
 LONGER = ["train.pieces=[3,6]", "train.batch_size=4"]
@@ -192,7 +192,7 @@ def test_killed_in_any_change_of_a_file_a_training_ends_bit_identical(tmp_path: 
         "ledger.correction=none",
         "ledger.probability=eval",
         "data.standardize=true",
-        *(f"method={name}" for name in assembly.METHODS if name != "crcl"),
+        *(f"method={name}" for name in METHODS if name != "crcl"),
     ],
 )
 def test_lost_at_any_step_a_training_ends_bit_identical(tmp_path: Path, settings: list[str], kind: str) -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from tiny import Answer, Noting, Stop, StopAfter, assert_same_runs, call, small_
 from crcl.config import Config, load
 from crcl.errors import InputError
 from crcl.ledger import Ledger
+from crcl.methods import METHODS, MethodRecord
 from crcl.methods.plain import Objective
 from crcl.progress import Clock, Progress, Together
 from crcl.runs.describe import conditions, describe, stored_config
 from crcl.runs.folder import Run
-from crcl.training import assembly
 from crcl.training import build as recipe
 
 Crcl = Callable[..., Answer]
@@ -61,16 +62,16 @@ class Beginnings(Progress):
 @pytest.fixture
 def beginnings(monkeypatch: pytest.MonkeyPatch) -> Beginnings:
     listener = Beginnings()
-    real = dict(assembly.METHODS)
 
-    def remembering(name: str) -> Callable[..., Any]:
-        def build(*arguments: Any, **options: Any) -> Any:
-            listener.method = real[name](*arguments, **options)
+    def remembering(record: MethodRecord) -> MethodRecord:
+        def build(**given: Any) -> Any:
+            listener.method = record.build(**given)
             return listener.method
 
-        return build
+        return replace(record, build=build)
 
-    monkeypatch.setattr(recipe, "METHODS", {name: remembering(name) for name in real})
+    for name, record in METHODS.items():
+        monkeypatch.setitem(METHODS, name, remembering(record))
     return listener
 
 
@@ -206,7 +207,7 @@ def test_a_start_that_does_not_fit_is_refused_with_all_that_differs(data: Path, 
 def test_another_number_of_networks_is_refused(
     data: Path, first: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(assembly.NETWORKS, "infonce", 2)
+    monkeypatch.setitem(METHODS, "infonce", replace(METHODS["infonce"], networks=2))
     with pytest.raises(InputError, match="the run has 1 networks, infonce trains 2; methods that train 1: crcl, "):
         recipe.train(further(data, first, method="infonce"), tmp_path / "new")
 
@@ -240,7 +241,7 @@ def test_the_matcher_is_the_runs_unless_another_is_asked_for(first: Run) -> None
     stored = stored_config(first)
     assert config.matcher == stored.matcher
     assert config.data.standardize
-    assert (config.train.lr, config.train.pieces) == (0.5, Config().train.pieces)
+    assert (config.train.lr, config.train.pieces) == (0.5, load().train.pieces)
     assert recipe.asked_config(base=start, settings=["matcher.embedding=99"]).matcher.embedding == 99
     assert recipe.asked_config(settings=["train.lr=0.5"]) == load(settings=["train.lr=0.5"])
     with pytest.raises(InputError, match="no such run folder"):

@@ -9,14 +9,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from crcl import experiments
+from crcl import config, experiments
 from crcl.cli.options import Settings, make_folder
 from crcl.cli.screen import note, out, shown
 from crcl.errors import InputError, Interrupted, TrainingError, did_you_mean
 from crcl.experiments import demo as demonstration
 from crcl.experiments import jobs
 from crcl.experiments import reproduce as reproducing
-from crcl.experiments.keys import FILES
 from crcl.experiments.planning import Planner
 from crcl.storage import locked
 
@@ -155,7 +154,7 @@ def _reproduce_command(experiment: experiments.Experiment, planner: Planner) -> 
     words += [word for rate in planner.rates for word in ("--noise", f"{rate:g}")]
     for setting in planner.settings:
         key = setting.partition("=")[0].strip()
-        words += ["--set", f"{key}=FILE" if key in FILES else setting]
+        words += ["--set", f"{key}=FILE" if key in config.file_keys() else setting]
     return shlex.join(words)
 
 

@@ -11,13 +11,14 @@ from crcl.cli.screen import note, out, shown, tell_next
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
+from crcl.methods import METHODS, methods_of
 from crcl.progress import Together
 from crcl.retrieval import export as exporting
 from crcl.runs.describe import epochs_done
 from crcl.runs.folder import Run
-from crcl.training import assembly, inputs
 from crcl.training import build as recipe
 from crcl.training import importing as adopting
+from crcl.training import inputs
 from crcl.training.tensorboard import TensorBoard
 
 
@@ -26,7 +27,7 @@ def train(
     run: Annotated[Path, typer.Option("-o", "--out", help="Run folder to write.")],
     preset: Annotated[str | None, typer.Option(help=f"One of: {', '.join(config.presets())}.")] = None,
     file: Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")] = None,
-    method: Annotated[str | None, typer.Option(help=f"One of: {', '.join(config.METHOD_NAMES)}.")] = None,
+    method: Annotated[str | None, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = None,
     matcher: Annotated[str | None, typer.Option(help=f"One of: {', '.join(MATCHERS)}.")] = None,
     noise: Annotated[float | None, typer.Option(help="Mismatch this share of the training pairs, to measure.")] = None,
     noise_level: Annotated[str | None, typer.Option(help="caption or image.")] = None,
@@ -146,7 +147,7 @@ def import_(
             **places,
         )
     out.print(f"{made.config['matcher']['name']} imported from {made.imported}", soft_wrap=True)
-    fitting = assembly.methods_of(made.networks)
+    fitting = methods_of(made.networks)
     go_on = [["train", str(data), "-o", "NEW", "--start", str(run), "--method", fitting[0]]] if fitting else []
     _tell_where(run, Pairs.of(data, columns=columns), *go_on)
 

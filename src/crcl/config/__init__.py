@@ -1,9 +1,7 @@
 """Settings of a training: the schema, TOML presets and files, `key=value` settings."""
 
+from crcl.config.composing import all_keys, file_keys, sections
 from crcl.config.loading import (
-    KEYS,
-    SECTIONS,
-    describe_keys,
     differences,
     from_dict,
     given,
@@ -13,26 +11,23 @@ from crcl.config.loading import (
     read_toml,
     to_dict,
 )
-from crcl.config.schema import DEVICES, DIVIDING, MATCHER_NAMES, MATCHERS_OF, METHOD_NAMES, Config, DataConfig, Section
+from crcl.config.messages import describe_keys
+from crcl.config.schema import DEVICES, Config, DataConfig
 
 __all__ = [
     "DEVICES",
-    "DIVIDING",
-    "KEYS",
-    "MATCHERS_OF",
-    "MATCHER_NAMES",
-    "METHOD_NAMES",
-    "SECTIONS",
     "Config",
     "DataConfig",
-    "Section",
+    "all_keys",
     "describe_keys",
     "differences",
+    "file_keys",
     "from_dict",
     "given",
     "keys_of",
     "load",
     "presets",
     "read_toml",
+    "sections",
     "to_dict",
 ]

@@ -6,30 +6,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from crcl.config import DIVIDING, Config, to_dict
+from crcl.config import Config, file_keys, to_dict
 from crcl.errors import InputError
-from crcl.runs.restore import FIXED_REGIONS
+from crcl.matchers import MATCHERS
+from crcl.methods import METHODS
 from crcl.training import build as recipe
-
-FILES = ("data.vocab", "data.features", "data.text_features", "data.ids", "noise.file", "mscn.trusted")
-"""Settings that name a file: a run is determined by its content, wherever it is."""
-READ_BY: dict[str, tuple[str, ...]] = {
-    "ledger": ("crcl",),
-    "decl": ("decl",),
-    "division": DIVIDING,
-    "mscn": ("mscn",),
-    "gsc": ("gsc",),
-    "l2rm": ("l2rm",),
-    "matcher.similarity": FIXED_REGIONS,
-    **dict.fromkeys(("matcher.direction", "matcher.pooling", "matcher.smooth", "matcher.sharp"), ("scan",)),
-}
-"""Sections and keys that some methods or matchers alone read; all others are read by every training."""
 
 
 def is_read(key: str, method: str, matcher: str) -> bool:
-    """Whether a training by this method on this matcher depends on a key."""
-    readers = READ_BY.get(key) or READ_BY.get(key.partition(".")[0])
-    return readers is None or method in readers or matcher in readers
+    """Whether a training by this method on this matcher depends on a key: what no record declares, all depend on."""
+    section, _, leaf = key.partition(".")
+    if section == "matcher":
+        owned = any(leaf in record.settings.model_fields for record in MATCHERS.values())
+        return not owned or leaf in MATCHERS[matcher].settings.model_fields
+    owned = any(section in record.sections for record in METHODS.values())
+    return not owned or section in METHODS[method].sections
 
 
 def job_key(config: Config, fingerprint: str) -> str:
@@ -42,12 +33,13 @@ def job_key(config: Config, fingerprint: str) -> str:
         for leaf, value in part.items()
         if is_read(key := f"{section}.{leaf}", config.method, config.matcher.name)
     }
-    files = {key: settings[key] for key in FILES if settings.get(key) is not None}
+    files = {key: settings[key] for key in file_keys() if settings.get(key) is not None}
     contents = {key: _content(Path(path)) for key, path in files.items()}
     if (model := settings["matcher.model"]) is not None and Path(model).is_dir():
         weights = sorted(path for path in Path(model).iterdir() if path.suffix in (".json", ".safetensors"))
         contents["matcher.model"] = hashed({path.name: _content(path) for path in weights})
-    told = {key: value for key, value in settings.items() if key not in recipe.FREE_TO_CHANGE}
+    free = recipe.free_to_change()
+    told = {key: value for key, value in settings.items() if key not in free}
     return hashed([told, contents, fingerprint])
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from crcl.config import MATCHERS_OF, METHOD_NAMES, Config, DataConfig, given, keys_of
+from crcl.config import Config, DataConfig, file_keys, given, keys_of
 from crcl.data.sources.stored import default_features
 from crcl.errors import InputError
 from crcl.experiments import ZERO_SHOT, Experiment, Profile, Row, Source, own
-from crcl.experiments.keys import FILES, hashed, is_read, job_key
+from crcl.experiments.keys import hashed, is_read, job_key
 from crcl.matchers import MATCHERS
-from crcl.matchers.base import is_pretrained, reads_vectors
+from crcl.methods import METHODS
 from crcl.training import build as recipe
 from crcl.training import inputs
 
@@ -111,7 +111,7 @@ class Planner:
 
     def __post_init__(self) -> None:
         """Refuse what would train something else than the rows are called; files are found from anywhere."""
-        if self.matcher is not None and is_pretrained(MATCHERS.get(self.matcher)):
+        if self.matcher in MATCHERS and MATCHERS[self.matcher].pretrained:
             raise InputError(
                 f"--matcher {self.matcher}: it begins as a published model, which rows that read regions do not have; "
                 "table3 has rows of such models"
@@ -254,11 +254,7 @@ class Planner:
             return row.runs
         names = dict.fromkeys(name for name, _ in row.runs)
         methods = {name: self.profile.recipe(name).method for name in names}
-        return tuple(
-            (name, self.matcher)
-            for name in names
-            if self.matcher in MATCHERS_OF.get(methods[name], ((self.matcher,), ""))[0]
-        )
+        return tuple((name, self.matcher) for name in names if _work_together(methods[name], self.matcher))
 
     def _jobs(self, row: Row, source: Source, rate: float, seed: int) -> tuple[Job, ...]:
         return tuple(self._job(row, name, matcher, source, rate, seed) for name, matcher in self._runs(row))
@@ -267,7 +263,7 @@ class Planner:
         if name == ZERO_SHOT:
             return self._untrained(row, matcher, source)
         chosen = self.profile.recipe(name)
-        for what, wanted, there in (("matcher", matcher, MATCHERS), ("method", chosen.method, METHOD_NAMES)):
+        for what, wanted, there in (("matcher", matcher, MATCHERS), ("method", chosen.method, METHODS)):
             if wanted not in there:
                 raise InputError(f"{row.name}: needs the {what} {wanted}, which this version of crcl does not have")
         folder = self.folder(source)
@@ -284,7 +280,7 @@ class Planner:
         # what a run does not read is not told to it, so that the same run is begun and gone on with the same way
         settings = tuple(one for one in settings if any(is_read(key, chosen.method, matcher) for key in keys_of([one])))
         config = recipe.asked_config(preset=preset, base=base, settings=settings)
-        if reads_vectors(MATCHERS[matcher]):
+        if MATCHERS[matcher].reads_vectors:
             self._require_vectors(config)
         words = [str(folder.absolute()), "--preset", preset, "--method", chosen.method, "--matcher", matcher]
         words += ["--noise", str(rate), "--noise-seed", str(seed), "--seed", str(seed)]
@@ -305,7 +301,7 @@ class Planner:
         if row.model is None:
             raise InputError(f"{row.name}: names no model")
         model, data = self._model(row.model), str(self.folder(source).absolute())
-        settings = [setting for setting in self._asked(row) if _key(setting) in recipe.FREE_TO_CHANGE]
+        settings = [setting for setting in self._asked(row) if _key(setting) in recipe.free_to_change()]
         base = {"matcher.name": matcher, "matcher.model": model, "data.path": data}
         config = recipe.asked_config(base=base, settings=settings)
         words = (model, "--data", data, "--features", str(config.data.features), "--ids", str(config.data.ids))
@@ -369,7 +365,7 @@ class Planner:
 def _absolute(setting: str) -> str:
     """A setting that names a file, with its whole path."""
     key = _key(setting)
-    where = given([setting]).get(key) if key in FILES else None
+    where = given([setting]).get(key) if key in file_keys() else None
     return f"{key}={Path(str(where)).absolute()}" if where else setting
 
 
@@ -379,3 +375,8 @@ def _listed(rates: Sequence[float]) -> str:
 
 def _key(setting: str) -> str:
     return setting.partition("=")[0].strip()
+
+
+def _work_together(method: str, matcher: str) -> bool:
+    """Whether a method works with a matcher; those that this version does not have are refused elsewhere."""
+    return method not in METHODS or matcher not in MATCHERS or matcher in METHODS[method].matchers

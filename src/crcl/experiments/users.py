@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from crcl.config import KEYS, MATCHER_NAMES, METHOD_NAMES, keys_of, read_toml
+from crcl.config import all_keys, keys_of, read_toml
 from crcl.errors import InputError, did_you_mean
 from crcl.experiments.declared import (
     ANY_DATA,
@@ -19,6 +19,8 @@ from crcl.experiments.declared import (
     profile,
     swept_name,
 )
+from crcl.matchers import MATCHERS
+from crcl.methods import METHODS
 
 Rates = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)]
 Runs = list[Annotated[str, Field(pattern="^[^/]+/[^/]+$")]]
@@ -148,21 +150,22 @@ def _wrong_row(row: _UsersRow, table: _UsersTable, *, numbers: bool) -> Iterator
 
 
 def _wrong_runs(runs: Sequence[str], model: str | None) -> Iterator[str]:
-    known = dict.fromkeys([*(name for one in PROFILES for name in profile(one).recipes), *METHOD_NAMES])
+    known = dict.fromkeys([*(name for one in PROFILES for name in profile(one).recipes), *METHODS])
     for run in runs:
         recipe, _, matcher = run.partition("/")
         if recipe not in known and recipe != ZERO_SHOT:
             yield f"runs: no recipe or method '{recipe}'{did_you_mean(recipe, known)}; there are {', '.join(known)}"
-        if matcher not in MATCHER_NAMES:
-            near = did_you_mean(matcher, MATCHER_NAMES)
-            yield f"runs: no matcher '{matcher}'{near}; there are {', '.join(MATCHER_NAMES)}"
-        if (matcher == "clip") != (model is not None):
-            yield "runs: clip, and no other matcher, needs a model (its name on the hub)"
+        if matcher not in MATCHERS:
+            yield f"runs: no matcher '{matcher}'{did_you_mean(matcher, MATCHERS)}; there are {', '.join(MATCHERS)}"
+        begun = [name for name, record in MATCHERS.items() if record.pretrained]
+        if (matcher in begun) != (model is not None):
+            yield f"runs: {' or '.join(begun)}, and no other matcher, needs a model (its name on the hub)"
 
 
 def _wrong_settings(settings: Sequence[str]) -> Iterator[str]:
+    known = all_keys()
     for key in keys_of(settings):
-        if key not in KEYS:
-            yield f"{key}: unknown key{did_you_mean(key, KEYS)}"
+        if key not in known:
+            yield f"{key}: unknown key{did_you_mean(key, known)}"
     for key, _ in own(settings):
         yield f"{key}: what a row is about cannot be set; runs, noise and model say it"

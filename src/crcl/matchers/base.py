@@ -52,8 +52,7 @@ class Encoded:
 class Matcher(Protocol):
     """A network that turns images and texts into similarities. Also an `nn.Module`.
 
-    One that has `reads_vectors = True` is given the vectors that come with captions instead of their words. One that
-    has `pretrained = True` begins as a model that was published, and reads pixels and that model's own tokens.
+    One that has `reads_vectors = True` is given the vectors that come with captions instead of their words.
     """
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
@@ -92,11 +91,6 @@ def within(matcher: Matcher, encoded: Encoded) -> Tensor:
 def reads_vectors(matcher: object) -> bool:
     """Whether a matcher, or a class of matchers, reads captions as vectors; most read words."""
     return bool(getattr(matcher, "reads_vectors", False))
-
-
-def is_pretrained(matcher: object) -> bool:
-    """Whether a matcher, or a class of matchers, begins as a published model; most begin from fresh weights."""
-    return bool(getattr(matcher, "pretrained", False))
 
 
 def as_module(matcher: Matcher) -> nn.Module:

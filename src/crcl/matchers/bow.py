@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from crcl.matchers.base import Encoded, inner_products, l2
 from crcl.matchers.encoders import MetaNetwork
+from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
 
 
 class Bow(nn.Module):
@@ -14,7 +15,6 @@ class Bow(nn.Module):
     With `meta` hidden units MSCN's meta-network judges the two vectors instead of the cosine.
     """
 
-    dropped_regions = "removed"
     word_weights: Tensor
 
     def __init__(
@@ -56,3 +56,17 @@ class Bow(nn.Module):
         if self.meta is not None:
             return self.meta.of_products(images.features, texts.features).sigmoid()
         return inner_products(images.features, texts.features)
+
+
+def _make(settings: MatcherSettings, made_for: MadeFor) -> Bow:
+    return Bow(
+        features=made_for.sizes["features"],
+        vocabulary=made_for.sizes["vocabulary"],
+        embedding=settings.embedding,
+        word=settings.word,
+        word_weights=made_for.word_weights,
+        meta=made_for.meta,
+    )
+
+
+RECORD = MatcherRecord(name="bow", summary="bags of regions and of words, small and quick", kind=Bow, make=_make)

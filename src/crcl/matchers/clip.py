@@ -11,6 +11,7 @@ from crcl.data.text.subwords import Subwords, read_tokenizer
 from crcl.errors import InputError
 from crcl.features import pretrained
 from crcl.matchers.base import Encoded, inner_products, l2
+from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
 
 KINDS = {"clip": ("CLIPConfig", "CLIPModel"), "siglip": ("SiglipConfig", "SiglipModel")}
 """Types of models, and their classes in `transformers`."""
@@ -30,9 +31,6 @@ class Clip(nn.Module):
 
     `model` is what `describe` says of one. Weights are put in afterwards, as into every matcher.
     """
-
-    dropped_regions = "removed"
-    pretrained = True
 
     def __init__(self, *, model: dict[str, Any], features: int, vocabulary: int) -> None:
         super().__init__()
@@ -199,3 +197,21 @@ def _refuse_more_than_stored(name: str, model: dict[str, Any]) -> None:
     stored = sum(file.stat().st_size for file in files)
     if claimed > stored:
         raise InputError(f"{name}: config.json claims {claimed:,} weights, but the files hold {stored:,} bytes")
+
+
+def _make(settings: MatcherSettings, made_for: MadeFor) -> Clip:
+    return Clip(
+        model=check(made_for.model, source="model.json"),
+        features=made_for.sizes["features"],
+        vocabulary=made_for.sizes["vocabulary"],
+    )
+
+
+RECORD = MatcherRecord(
+    name="clip",
+    summary="a published CLIP or SigLIP model, on pixels and its own tokens",
+    kind=Clip,
+    make=_make,
+    published=load,
+    fixed_regions=True,
+)

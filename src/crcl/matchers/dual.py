@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from crcl.matchers.base import Encoded, inner_products, l2
 from crcl.matchers.encoders import MetaNetwork, xavier_linear
+from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
 
 
 class Dual(nn.Module):
@@ -16,7 +17,6 @@ class Dual(nn.Module):
     `meta` hidden units MSCN's meta-network judges the two vectors instead of the cosine.
     """
 
-    dropped_regions = "removed"
     reads_vectors = True
 
     def __init__(self, *, features: int, text_features: int, embedding: int = 512, meta: int = 0) -> None:
@@ -54,3 +54,17 @@ class _Projection(nn.Module):
         x = l2(vectors) * self.scale
         x = self.skip(x) + self.layers(x)
         return nn.functional.normalize(x.float(), dim=-1, eps=1.0)  # a vector of zeros must not have a huge gradient
+
+
+def _make(settings: MatcherSettings, made_for: MadeFor) -> Dual:
+    return Dual(
+        features=made_for.sizes["features"],
+        text_features=made_for.sizes.get("text_features", 0),
+        embedding=settings.embedding,
+        meta=made_for.meta,
+    )
+
+
+RECORD = MatcherRecord(
+    name="dual", summary="small projections of precomputed vectors of both sides", kind=Dual, make=_make
+)

@@ -16,10 +16,28 @@ from torch.utils.checkpoint import checkpoint
 from crcl.matchers.base import SMALLEST_SQUARE, Encoded, l2
 from crcl.matchers.encoders import WordEncoder, xavier_linear
 from crcl.matchers.kernels.tiles import ROWS, WORDS, caption_blocks, image_blocks
+from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
+from crcl.settings import NotNegative
 
 _EPS = 1e-8
 _KEPT = 7
 """Numbers that a backward pass keeps of each image, region and word."""
+
+Direction = Literal["t2i", "i2t"]
+Pooling = Literal["lse", "mean", "max", "sum"]
+
+
+class Settings(MatcherSettings):
+    """Attention and pooling of SCAN."""
+
+    direction: Direction = "t2i"
+    """Words attend to regions (t2i), or regions to words (scan)."""
+    pooling: Pooling = "lse"
+    """How relevances become one similarity (scan)."""
+    smooth: NotNegative = 0.0
+    """Inverse temperature λ of the attention (scan); 0: 9 for t2i, 4 for i2t."""
+    sharp: NotNegative = 0.0
+    """Sharpness μ of the pooling lse (scan); 0: 6 for t2i, 5 for i2t."""
 
 
 class SCAN(nn.Module):
@@ -29,8 +47,6 @@ class SCAN(nn.Module):
     computes them a second time instead, block by block.
     """
 
-    dropped_regions = "blanked"
-
     def __init__(
         self,
         *,
@@ -38,8 +54,8 @@ class SCAN(nn.Module):
         vocabulary: int,
         embedding: int = 1024,
         word: int = 300,
-        direction: Literal["t2i", "i2t"] = "t2i",
-        pooling: Literal["lse", "mean", "max", "sum"] = "lse",
+        direction: Direction = "t2i",
+        pooling: Pooling = "lse",
         smooth: float | None = None,
         sharp: float | None = None,
         memory: float = 4.0,
@@ -122,3 +138,31 @@ def pool(relevance: Tensor, real: Tensor, how: str, sharp: float) -> Tensor:
     if how == "max":
         return relevance.masked_fill(~real, -torch.inf).amax(2)
     return (sharp * relevance).masked_fill(~real, -torch.inf).logsumexp(2) / sharp
+
+
+def _make(settings: Settings, made_for: MadeFor) -> SCAN:
+    return SCAN(
+        features=made_for.sizes["features"],
+        vocabulary=made_for.sizes["vocabulary"],
+        embedding=settings.embedding,
+        word=settings.word,
+        direction=settings.direction,
+        pooling=settings.pooling,
+        smooth=settings.smooth or None,
+        sharp=settings.sharp or None,
+        memory=made_for.memory,
+    )
+
+
+RECORD = MatcherRecord(
+    name="scan",
+    summary="SCAN, stacked attention between words and regions",
+    kind=SCAN,
+    make=_make,
+    settings=Settings,
+    dropped_regions="blanked",
+    fixed_regions=True,
+    similarity_vector=False,
+    compares_within=False,
+    bounded=False,
+)

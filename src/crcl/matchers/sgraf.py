@@ -6,6 +6,7 @@ regions), so that the difference to the words is one product; SGR's query and ke
 its last step computes node 0 alone. Work is cut into tiles of images x captions.
 """
 
+from functools import partial
 from typing import Literal, cast
 
 import torch
@@ -19,9 +20,18 @@ from crcl.matchers.encoders import MetaNetwork, xavier_linear
 from crcl.matchers.kernels.distances import squared_distances
 from crcl.matchers.kernels.recurrent import averaged_directions
 from crcl.matchers.kernels.tiles import ROWS, WORDS, caption_blocks, image_blocks
+from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
+from crcl.settings import Count
 
 _SMOOTH = 9.0
 _EPS = 1e-8
+
+
+class Settings(MatcherSettings):
+    """Similarity vectors of SAF and SGR."""
+
+    similarity: Count = 256
+    """Size of a similarity vector (saf and sgr)."""
 
 
 class _SGRAF(nn.Module):
@@ -33,7 +43,6 @@ class _SGRAF(nn.Module):
     the last layer is MSCN's meta-network.
     """
 
-    dropped_regions = "blanked"
     reasoning: Literal["saf", "sgr"]
 
     def __init__(
@@ -292,3 +301,32 @@ def _reason(steps: nn.ModuleList, nodes: Tensor, real: Tensor) -> Tensor:
     for step in steps[:-1]:
         nodes = step(nodes, nodes, real)
     return steps[-1](nodes[:, :, :1], nodes, real).squeeze(2)
+
+
+def _make(kind: type[_SGRAF], settings: Settings, made_for: MadeFor) -> _SGRAF:
+    return kind(
+        features=made_for.sizes["features"],
+        vocabulary=made_for.sizes["vocabulary"],
+        regions=made_for.sizes["regions"],
+        embedding=settings.embedding,
+        word=settings.word,
+        similarity=settings.similarity,
+        memory=made_for.memory,
+        meta=made_for.meta,
+    )
+
+
+def _record(name: str, summary: str, kind: type[_SGRAF]) -> MatcherRecord:
+    return MatcherRecord(
+        name=name,
+        summary=summary,
+        kind=kind,
+        make=partial(_make, kind),
+        settings=Settings,
+        dropped_regions="blanked",
+        fixed_regions=True,
+    )
+
+
+SAF_RECORD = _record("saf", "SGRAF's attention filtration of similarity vectors (a local matcher of the paper)", SAF)
+SGR_RECORD = _record("sgr", "SGRAF's graph reasoning over similarity vectors (a local matcher of the paper)", SGR)

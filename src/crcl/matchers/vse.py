@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from crcl.matchers.base import Encoded, inner_products, l2
 from crcl.matchers.encoders import MetaNetwork, TwoLayers, WordEncoder, xavier_linear
 from crcl.matchers.kernels.pooling import GPO
+from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
 
 
 class VSE(nn.Module):
@@ -12,8 +13,6 @@ class VSE(nn.Module):
 
     With `meta` hidden units MSCN's meta-network judges the two vectors instead of the dot product.
     """
-
-    dropped_regions = "removed"
 
     def __init__(
         self, *, features: int, vocabulary: int, embedding: int = 1024, word: int = 300, meta: int = 0
@@ -56,3 +55,18 @@ class _Texts(WordEncoder):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return l2(self.gpool(super().forward(tokens, lengths), lengths))
+
+
+def _make(settings: MatcherSettings, made_for: MadeFor) -> VSE:
+    return VSE(
+        features=made_for.sizes["features"],
+        vocabulary=made_for.sizes["vocabulary"],
+        embedding=settings.embedding,
+        word=settings.word,
+        meta=made_for.meta,
+    )
+
+
+RECORD = MatcherRecord(
+    name="vse", summary="VSE∞, one vector for each image and text (the paper's global matcher)", kind=VSE, make=_make
+)

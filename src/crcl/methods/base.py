@@ -1,7 +1,8 @@
-"""What every method of training is, and the step of gradient descent that they share."""
+"""What every method of training is, what the package knows of it, and the optimizer step that they share."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
@@ -10,8 +11,10 @@ from torch import Tensor, nn
 
 from crcl.data.batches import Batch, Batches
 from crcl.errors import TrainingError
+from crcl.matchers import MATCHERS, MatcherRecord
 from crcl.matchers.base import Encoded, Matcher, raw_scores
 from crcl.progress import Clock, StepLog
+from crcl.settings import Section
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 _SMALLEST_SCALE = 1e-4  # of float16 losses: halved at each step that is skipped, so thirty of them in a row
@@ -44,6 +47,69 @@ class Method(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a method may need to know of the training that it is built for, besides its settings."""
+
+    epochs: int
+    """Epochs of the last piece."""
+    batch_size: int
+    beliefs: np.ndarray | None = None
+    """(N,) to begin with, where the training continues another run and the method learns from beliefs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustedPairs:
+    """Keys of the settings that say which pairs are known to match."""
+
+    rows: str
+    """Key of the file with row numbers of training pairs."""
+    share: str
+    """Key of the share of the dev pairs that are taken where no file is given."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MethodRecord:
+    """All that the package needs to know of a method.
+
+    A `key` below is the full name of a setting, e.g. `division.warmup`.
+    """
+
+    name: str
+    summary: str
+    """What it does, in one line."""
+    build: Callable[..., Method]
+    """Makes the method. Called with keywords only: `make_learner` (a function; a method of two networks calls it
+    twice), `pairs` (their number), `plan`, and each section of `sections` by its name."""
+    sections: Mapping[str, type[Section]]
+    """The sections of a config that the training depends on."""
+    networks: int = 1
+    """Networks that it trains; evaluation takes the mean of their similarities."""
+    pieces: Literal["all", "last"] = "last"
+    """Which pieces of `train.pieces` it trains."""
+    warmup: str | None = None
+    """Key of the number of first epochs that the decay of the learning rate does not count."""
+    threshold: str | float | None = None
+    """Below which belief the method itself takes a pair as mismatched, or the key of that; None: it takes none so."""
+    believes: bool = False
+    """Whether it learns from beliefs, and so can begin with those of another run."""
+    trusted: TrustedPairs | None = None
+    """Where its pairs known to match come from; None: it needs none."""
+    meta: str | None = None
+    """Key of the hidden units of the meta-network that replaces a matcher's last layer; None: there is none."""
+    refuses: Callable[[MatcherRecord], str] = lambda matcher: ""
+    """Why the method does not work with a matcher; empty where it does."""
+    contradictions: Callable[..., Iterator[str]] = lambda **given: iter(())
+    """Messages about settings that make no sense together. Called with `pieces` and the sections, by keyword."""
+    checkpoints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Layouts of published checkpoints that it trained, as `runs.published` names them, and settings they had."""
+
+    @property
+    def matchers(self) -> tuple[str, ...]:
+        """Names of the matchers that it works with."""
+        return tuple(name for name, matcher in MATCHERS.items() if not self.refuses(matcher))
 
 
 class Descent:

@@ -10,9 +10,10 @@ from torch import Tensor
 from crcl.data.batches import Batch, Batches
 from crcl.losses import Curve, smallest, triplet
 from crcl.matchers.base import Encoded, Matcher, l2, scoring
-from crcl.methods.base import Learner
+from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import beta_posterior, divide
 from crcl.methods.epochs import CLEAN, NOISY, Done, of_pairs
+from crcl.methods.settings import DivisionSettings, LossSettings, only_warmup
 from crcl.methods.two_networks import Twins
 from crcl.progress import Clock, StepLog
 
@@ -156,3 +157,31 @@ def _whole(encoded: Encoded) -> Tensor:
         real = x.new_ones(x.shape[:2]) if encoded.mask is None else encoded.mask
         x = l2((x * real[..., None]).sum(1))
     return x
+
+
+def _build(
+    *, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings, division: DivisionSettings
+) -> BiCro:
+    return BiCro(
+        make_learner,
+        pairs,
+        epochs=plan.epochs,
+        warmup=division.warmup,
+        margin=loss.margin,
+        curve=loss.curve,
+        threshold=division.threshold,
+        kept=division.kept,
+        cut=division.cut,
+    )
+
+
+RECORD = MethodRecord(
+    name="bicro",
+    summary="co-division by two networks and labels from anchors (BiCro, CVPR 2023)",
+    build=_build,
+    sections={"loss": LossSettings, "division": DivisionSettings},
+    networks=2,
+    warmup="division.warmup",
+    threshold="division.threshold",
+    contradictions=only_warmup,
+)

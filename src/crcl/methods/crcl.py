@@ -1,6 +1,6 @@
 """CRCL: active complementary learning with self-refining correspondence (the paper's Algorithm 1)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -9,8 +9,9 @@ from crcl.data.batches import Batches
 from crcl.ledger import Ledger
 from crcl.losses import Terms, active_complementary, matching_log_probs, pair_probability
 from crcl.matchers.base import Matcher, scoring
-from crcl.methods.base import Learner
+from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.epochs import EVALUATION
+from crcl.methods.settings import LedgerSettings, LossSettings
 from crcl.progress import Clock, StepLog
 
 
@@ -73,3 +74,45 @@ class CRCL:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.learner.load_state_dict(state)
         self.ledger.load_state_dict(state["ledger"])
+
+
+def _build(
+    *, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings, ledger: LedgerSettings
+) -> CRCL:
+    beliefs = Ledger(
+        pairs,
+        momentum=ledger.momentum,
+        threshold=ledger.threshold,
+        freeze_epochs=ledger.freeze_epochs,
+        correction=ledger.correction,
+        start=plan.beliefs,
+    )
+    return CRCL(
+        make_learner(), beliefs, tau=loss.tau, scale=loss.scale, terms=loss.terms, probability=ledger.probability
+    )
+
+
+def _contradictions(*, pieces: tuple[int, ...], loss: LossSettings, ledger: LedgerSettings) -> Iterator[str]:
+    if ledger.freeze_epochs >= max(pieces):
+        yield (
+            f"ledger.freeze_epochs: {ledger.freeze_epochs} epochs of each piece are frozen, and no piece of "
+            f"train.pieces {list(pieces)} is longer: no belief would ever change"
+        )
+    if ledger.probability == "eval" and ledger.correction != "paper":
+        yield (
+            f"ledger.probability=eval goes with ledger.correction=paper only: {ledger.correction} takes the "
+            "probability of the current step"
+        )
+
+
+RECORD = MethodRecord(
+    name="crcl",
+    summary="active complementary loss with self-refining correspondence (the paper's method)",
+    build=_build,
+    sections={"loss": LossSettings, "ledger": LedgerSettings},
+    pieces="all",
+    threshold="ledger.threshold",
+    believes=True,
+    contradictions=_contradictions,
+    checkpoints={"CRCL": {}},
+)

@@ -1,18 +1,40 @@
 """DECL: deep evidential cross-modal learning (Qin et al., ACM MM 2022)."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
 from crcl.losses import dynamic_hinge, evidence_share, evidential
 from crcl.matchers.base import Matcher, scoring
-from crcl.methods.base import Learner
+from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.epochs import EVALUATION, of_pairs
+from crcl.methods.settings import LossSettings, never_judged
 from crcl.progress import Clock, StepLog
+from crcl.settings import Count, NotNegative, Section
+
+
+class Settings(Section):
+    """Evidence instead of similarities (method decl)."""
+
+    warmup: Count = 5
+    """First epochs, in which every pair counts as matched; published: 5, and 2 from 60 % mismatches on."""
+    evidence_tau: Annotated[float, Field(ge=0.05)] = 0.1
+    """Temperature τ of the evidence; lower ones make more evidence than can be counted exactly."""
+    divergence: NotNegative = 0.1
+    """Scale λ₂ of the divergence of the wrong candidates' evidence from none."""
+    hinge: NotNegative = 0.8
+    """Scale λ₁ of the hinge."""
+    most_negatives: Count = 128
+    """Hardest negatives in the hinge of the first step."""
+    least_negatives: Count = 5
+    """Fewest hardest negatives in the hinge."""
+    shrink: NotNegative = 0.025
+    """Negatives that the hinge loses per step; small data take few steps and need more."""
 
 
 class DECL:
@@ -104,3 +126,35 @@ class DECL:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.correspondence = of_pairs(state["correspondence"], self.correspondence)
         self.learner.load_state_dict(state)
+
+
+def _build(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings, decl: Settings) -> DECL:
+    return DECL(
+        make_learner(),
+        pairs,
+        warmup=decl.warmup,
+        tau=decl.evidence_tau,
+        divergence=decl.divergence,
+        hinge=decl.hinge,
+        margin=loss.margin,
+        most=decl.most_negatives,
+        least=decl.least_negatives,
+        shrink=decl.shrink,
+    )
+
+
+def _contradictions(*, pieces: tuple[int, ...], loss: LossSettings, decl: Settings) -> Iterator[str]:
+    yield from never_judged("decl", decl.warmup, pieces)
+    if decl.least_negatives > decl.most_negatives:
+        yield f"decl.least_negatives: {decl.least_negatives} is more than decl.most_negatives, {decl.most_negatives}"
+
+
+RECORD = MethodRecord(
+    name="decl",
+    summary="evidence instead of similarities (DECL, ACM MM 2022)",
+    build=_build,
+    sections={"loss": LossSettings, "decl": Settings},
+    threshold=0.5,
+    contradictions=_contradictions,
+    checkpoints={"DECL": {}},
+)

@@ -1,6 +1,6 @@
 """GSC: geometrical structure consistency (CVPR 2024)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,23 @@ from torch.nn.functional import cosine_similarity
 
 from crcl.data.batches import Batches
 from crcl.losses import active, matching_log_probs, pair_probability
+from crcl.matchers import MatcherRecord
 from crcl.matchers.base import Matcher, within
-from crcl.methods.base import Learner
+from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import gaussian_posterior
 from crcl.methods.epochs import division_seed, of_pairs
+from crcl.methods.settings import LossSettings
 from crcl.progress import Clock, StepLog
+from crcl.settings import NotNegative, Section, ShareBelowOne
+
+
+class Settings(Section):
+    """Beliefs by probability and by structure (method gsc)."""
+
+    structure: NotNegative = 0.01
+    """Scale γ of the structural loss; the published script for COCO leaves it at 1."""
+    momentum: ShareBelowOne = 0.3
+    """Weight of the old beliefs after each epoch."""
 
 
 class GSC:
@@ -115,3 +127,36 @@ def structural(by_image: Tensor, by_text: Tensor) -> Tensor:
     From images to texts only, at a temperature of 1, as published.
     """
     return -(by_image @ by_text.T).log_softmax(1).diagonal()
+
+
+def _build(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings, gsc: Settings) -> GSC:
+    return GSC(
+        make_learner(),
+        pairs,
+        tau=loss.tau,
+        scale=gsc.structure,
+        momentum=gsc.momentum,
+        start=plan.beliefs,
+    )
+
+
+def _refuses(matcher: MatcherRecord) -> str:
+    if matcher.compares_within:
+        return ""
+    return (
+        "it compares images with images and texts with texts as the matcher does, and "
+        f"{matcher.name} cannot compare those"
+    )
+
+
+RECORD = MethodRecord(
+    name="gsc",
+    summary="weights by probability and by geometrical structure (GSC, CVPR 2024)",
+    build=_build,
+    sections={"loss": LossSettings, "gsc": Settings},
+    # it only weighs pairs by their beliefs; these are made as those of crcl are, and so is the threshold
+    threshold="ledger.threshold",
+    believes=True,
+    refuses=_refuses,
+    checkpoints={"GSC": {}},
+)

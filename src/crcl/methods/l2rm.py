@@ -1,6 +1,6 @@
 """L2RM: learning to rematch mismatched pairs (CVPR 2024)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,32 @@ from torch import Tensor, nn
 
 from crcl.data.batches import Batch, Batches
 from crcl.losses import info_nce, matching_log_probs, reverse_cross_entropy, symmetric_divergence, triplet
+from crcl.matchers import MatcherRecord
 from crcl.matchers.base import Matcher
-from crcl.methods.base import Learner
+from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import beta_posterior, divide
 from crcl.methods.epochs import CLEAN, MEASURING, NOISY, WARMUP, Done, learn, measure, of_pairs
+from crcl.methods.settings import DivisionSettings, LossSettings, only_warmup
 from crcl.methods.transport import partial_plan
 from crcl.progress import Clock, StepLog
+from crcl.settings import Count, NotNegative, Positive, Section, ShareAboveZero
+
+
+class Settings(Section):
+    """Rematching of noisy pairs by partial optimal transport (method l2rm)."""
+
+    mass: ShareAboveZero = 0.1
+    """Share ρ of a noisy batch that is moved to a match."""
+    regularisation: Positive = 0.07
+    """How much the plan is blurred by its entropy; published: 0.01 for Flickr30K."""
+    own: bool = False
+    """Let a pair called noisy be matched with itself: true for real mismatches, false for injected ones."""
+    rematched: NotNegative = 0.01
+    """Weight of the noisy pairs' mean loss beside the mean hinge of the clean ones."""
+    planted: Count = 12
+    """Most clean pairs that the cost of a match learns from in each step."""
+    cost_lr: Positive = 2e-6
+    """Learning rate of the cost of a match."""
 
 
 class L2RM:
@@ -160,3 +180,48 @@ class Cost(nn.Module):
         """(K, K) to (K, K); a batch that is not full uses the first K places."""
         size = len(sims)
         return (sims @ self.weight[:size, :size].T + self.bias[:size]).relu()
+
+
+def _build(
+    *,
+    make_learner: Callable[[], Learner],
+    pairs: int,
+    plan: Plan,
+    loss: LossSettings,
+    division: DivisionSettings,
+    l2rm: Settings,
+) -> L2RM:
+    return L2RM(
+        make_learner(),
+        pairs,
+        slots=plan.batch_size,
+        warmup=division.warmup,
+        margin=loss.margin,
+        tau=loss.tau,
+        threshold=division.threshold,
+        mass=l2rm.mass,
+        regularisation=l2rm.regularisation,
+        own=l2rm.own,
+        scale=l2rm.rematched,
+        planted=l2rm.planted,
+        cost_learning_rate=l2rm.cost_lr,
+    )
+
+
+def _refuses(matcher: MatcherRecord) -> str:
+    if matcher.bounded:
+        return ""
+    return f"its cost of a match is 1 - similarity and never below 0, and similarities of {matcher.name} go beyond 1"
+
+
+RECORD = MethodRecord(
+    name="l2rm",
+    summary="rematching of noisy pairs by optimal transport (L2RM, CVPR 2024)",
+    build=_build,
+    sections={"loss": LossSettings, "division": DivisionSettings, "l2rm": Settings},
+    warmup="division.warmup",
+    threshold="division.threshold",
+    refuses=_refuses,
+    contradictions=only_warmup,
+    checkpoints={"L2RM": {}},
+)

@@ -21,29 +21,47 @@ fitted to the pairs that are trained on.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy
 
 from crcl.data.batches import Batch, Batches
 from crcl.losses import soft_margin, triplet
-from crcl.matchers import Ensemble, Matcher
+from crcl.matchers import Ensemble, Matcher, MatcherRecord
 from crcl.matchers.base import scoring
 from crcl.matchers.encoders import MetaNetwork
 from crcl.matchers.kernels.recurrent import plain
-from crcl.methods.base import Descent, Learner
+from crcl.methods.base import Descent, Learner, MethodRecord, Plan, TrustedPairs
 from crcl.methods.division import BetaMixture, beta_mixture, beta_moments, enough, lower_posterior
 from crcl.methods.epochs import Done, learn, of_pairs
+from crcl.methods.settings import LossSettings, never_judged
 from crcl.progress import Clock, StepLog
+from crcl.settings import Count, OptionalFile, Positive, Section, ShareAboveZero
 
 _META_DATA = 0x3E7A  # sets the random numbers of the meta data apart from others of the same seed
 _TRAINING, _DIVISION = (2, 3), (4, 5)  # each network's streams of batches
 _EDGE = 1e-3  # similarities that the mixture is fitted to are this far from 0 and 1
 _Numbers = TypeVar("_Numbers", Tensor, np.ndarray)
+
+
+class Settings(Section):
+    """Meta-network, and the pairs known to match that it learns from (method mscn)."""
+
+    warmup: Annotated[int, Field(ge=0)] = 5
+    """First epochs, in which every pair counts as matched; the decay of the learning rate does not count them."""
+    hidden: Count = 64
+    """Hidden units of the meta-network."""
+    meta_lr: Positive = 1.7e-5
+    """Learning rate of the meta-network after the warm-up; small data take few steps and may need a larger one."""
+    trusted: OptionalFile = None
+    """Row numbers (.npy) of training pairs known to match, before any noise; empty: pairs of the dev split."""
+    trusted_share: ShareAboveZero = 0.5
+    """Share of the dev pairs that the meta-network learns from where no file of rows is given."""
 
 
 class MSCN:
@@ -291,3 +309,35 @@ def _fixed(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.requires_grad_(True)
+
+
+def _build(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings, mscn: Settings) -> MSCN:
+    learners, rate = (make_learner(), make_learner()), mscn.meta_lr
+    return MSCN(learners, pairs, margin=loss.margin, warmup=mscn.warmup, meta_learning_rate=rate)
+
+
+def _refuses(matcher: MatcherRecord) -> str:
+    if not matcher.similarity_vector:
+        return f"its meta-network reads a similarity vector, which {matcher.name} does not make"
+    if matcher.pretrained:
+        return f"its meta-network would replace the cosine that a published model ({matcher.name}) has learnt"
+    return ""
+
+
+def _contradictions(*, pieces: tuple[int, ...], loss: LossSettings, mscn: Settings) -> Iterator[str]:
+    yield from never_judged("mscn", mscn.warmup, pieces)
+
+
+RECORD = MethodRecord(
+    name="mscn",
+    summary="meta-networks that learn from pairs known to match (MSCN, CVPR 2023)",
+    build=_build,
+    sections={"loss": LossSettings, "mscn": Settings},
+    networks=2,
+    warmup="mscn.warmup",
+    threshold=0.5,
+    trusted=TrustedPairs(rows="mscn.trusted", share="mscn.trusted_share"),
+    meta="mscn.hidden",
+    refuses=_refuses,
+    contradictions=_contradictions,
+)

@@ -11,9 +11,10 @@ from torch import Tensor
 from crcl.data.batches import Batch, Batches
 from crcl.losses import Curve, triplet
 from crcl.matchers.base import Matcher
-from crcl.methods.base import Learner
+from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import divide, gaussian_posterior
 from crcl.methods.epochs import CLEAN, NOISY, Done, division_seed, of_pairs
+from crcl.methods.settings import DivisionSettings, LossSettings, only_warmup
 from crcl.methods.two_networks import Twins
 from crcl.progress import Clock, StepLog
 
@@ -104,3 +105,30 @@ class NCR:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.posterior = of_pairs(state["posterior"], self.posterior)
         self.twins.load_state_dict(state["twins"])
+
+
+def _build(
+    *, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings, division: DivisionSettings
+) -> NCR:
+    return NCR(
+        make_learner,
+        pairs,
+        epochs=plan.epochs,
+        warmup=division.warmup,
+        margin=loss.margin,
+        curve=loss.curve,
+        threshold=division.threshold,
+    )
+
+
+RECORD = MethodRecord(
+    name="ncr",
+    summary="co-division by two networks and soft margins (NCR, NeurIPS 2021)",
+    build=_build,
+    sections={"loss": LossSettings, "division": DivisionSettings},
+    networks=2,
+    warmup="division.warmup",
+    threshold="division.threshold",
+    contradictions=only_warmup,
+    checkpoints={"NCR or BiCro": {}},
+)

@@ -1,6 +1,7 @@
 """Plain training: one matcher, one loss, no belief in any pair but that it matches."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,17 @@ from torch import Tensor
 
 from crcl.data.batches import Batches
 from crcl.ledger import Ledger
-from crcl.losses import matching_log_probs, pair_probability
+from crcl.losses import (
+    contrastive_complementary,
+    info_nce,
+    matching_log_probs,
+    pair_probability,
+    robust_complementary,
+    triplet,
+)
 from crcl.matchers.base import Matcher
-from crcl.methods.base import Learner
+from crcl.methods.base import Learner, MethodRecord, Plan
+from crcl.methods.settings import LossSettings
 from crcl.progress import Clock, StepLog
 
 Loss = Callable[[Tensor], Tensor]
@@ -69,3 +78,75 @@ class Objective:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.learner.load_state_dict(state)
         self.ledger.load_state_dict(state["ledger"])
+
+
+def _triplet(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings) -> Objective:
+    every = partial(triplet, margin=loss.margin, negatives="sum")
+    return Objective(make_learner(), every, pairs, tau=loss.tau)
+
+
+def _hardest(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings) -> Objective:
+    return Objective(
+        make_learner(),
+        partial(triplet, margin=loss.margin),
+        pairs,
+        tau=loss.tau,
+        first_loss=partial(triplet, margin=loss.margin, negatives="sum"),
+        first_epochs=loss.first_epochs,
+    )
+
+
+def _never_hardest(*, pieces: tuple[int, ...], loss: LossSettings) -> Iterator[str]:
+    if loss.first_epochs >= pieces[-1]:
+        yield (
+            f"loss.first_epochs: {loss.first_epochs} epochs take all negatives, and train.pieces {list(pieces)} ends "
+            f"with {pieces[-1]}: none would take the hardest; method triplet takes all negatives throughout"
+        )
+
+
+def _info_nce(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings) -> Objective:
+    return Objective(make_learner(), partial(info_nce, tau=loss.tau), pairs, tau=loss.tau)
+
+
+def _complementary(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings) -> Objective:
+    chosen: Loss
+    if loss.kind == "robust":
+        chosen = partial(robust_complementary, tau=loss.tau, q=loss.q)
+    else:
+        chosen = partial(contrastive_complementary, tau=loss.tau, kind=loss.kind, q=loss.q)
+    return Objective(make_learner(), chosen, pairs, tau=loss.tau)
+
+
+def _no_exponent(*, pieces: tuple[int, ...], loss: LossSettings) -> Iterator[str]:
+    if loss.kind == "gce" and loss.q == 0:
+        yield "loss.q: must be greater than 0 for loss.kind=gce, got 0; its limit there is loss.kind=log"
+
+
+TRIPLET = MethodRecord(
+    name="triplet",
+    summary="triplet loss over all negatives, for comparison",
+    build=_triplet,
+    sections={"loss": LossSettings},
+)
+TRIPLET_HARDEST = MethodRecord(
+    name="triplet-hardest",
+    summary="triplet loss with the hardest negatives, as most matchers were published",
+    build=_hardest,
+    sections={"loss": LossSettings},
+    contradictions=_never_hardest,
+    checkpoints={"SGRAF": {}, "SCAN": {}, "an unknown method": {}},
+)
+INFONCE = MethodRecord(
+    name="infonce",
+    summary="InfoNCE, the plain contrastive loss, for comparison",
+    build=_info_nce,
+    sections={"loss": LossSettings},
+)
+COMPLEMENTARY = MethodRecord(
+    name="complementary",
+    summary="one complementary loss of RCL's family",
+    build=_complementary,
+    sections={"loss": LossSettings},
+    contradictions=_no_exponent,
+    checkpoints={"RCL": {"loss.kind": "log"}},
+)

@@ -24,13 +24,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from crcl.config import Config, from_dict
+from crcl.config import Config, file_keys, from_dict
 from crcl.data.batches import Standardize
 from crcl.data.text.subwords import Subwords
 from crcl.data.text.vocabulary import END, PAD, START, UNK, Vocabulary
 from crcl.errors import InputError, TrainingError
 from crcl.matchers import MATCHERS, Encoded, Ensemble, Matcher
-from crcl.matchers.base import as_module, is_pretrained, reads_vectors, scoring
+from crcl.matchers.base import as_module, scoring
 from crcl.matchers.onnx_graphs import GRAPHS, images_graph, texts_graph
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
@@ -40,13 +40,7 @@ from crcl.storage import replacing_folder, write_bytes
 
 FORMAT = 1
 _ADVICE = "make room and export again"
-_PATHS = {
-    "data": ("path", "features", "text_features", "ids", "vocab"),
-    "matcher": ("model",),
-    "noise": ("file",),
-    "mscn": ("trusted",),
-    "train": ("start",),
-}
+_FOLDERS = ("data.path", "matcher.model", "train.start")
 _SCALE = ("standardize.mean", "standardize.deviation")
 _REGIONS, _TOKENS = 256, 1024  # images may have more regions than in training, captions are cut
 _TOLERANCE = 1e-4
@@ -94,7 +88,7 @@ def load_weights(path: str | Path) -> Scorer:
         raise InputError(f"{path}: damaged metadata (sizes); export again")
     chosen = from_dict(config, source=str(path))
     standardize = _scale_of(path, weights, sizes["features"])
-    if is_pretrained(MATCHERS[chosen.matcher.name]):
+    if MATCHERS[chosen.matcher.name].pretrained:
         raise InputError(f"{path}: damaged metadata (matcher); export again")
     vocabulary = Vocabulary.load(_words_beside(path))
     if len(vocabulary) != sizes["vocabulary"]:
@@ -253,23 +247,24 @@ def _networks(scorer: Scorer) -> Sequence[nn.Module]:
 
 def _refuse_matcher(config: Config) -> None:
     name = config.matcher.name
-    if is_pretrained(MATCHERS[name]):
+    record = MATCHERS[name]
+    if record.pretrained:
         raise InputError(f"--onnx: {name} is a model of transformers, which other tools turn into graphs; leave it out")
-    if reads_vectors(MATCHERS[name]):
+    if record.reads_vectors:
         raise InputError(
             f"--onnx: {name} reads vectors of captions, for which there is no graph. Without --onnx the weights are "
             "written"
         )
-    if MATCHERS[name] not in GRAPHS:
-        able = [other for other, kind in MATCHERS.items() if kind in GRAPHS]
+    if record.kind not in GRAPHS:
+        able = [other.name for other in MATCHERS.values() if other.kind in GRAPHS]
         raise InputError(
             f"--onnx: {name} compares the regions of an image with the words of a caption, so neither has a vector of "
             f"its own; it can be done for {' and '.join(able)}. Without --onnx the weights are written"
         )
-    if config.method == "mscn":
+    if config.record.meta is not None:
         raise InputError(
-            "--onnx: the meta-networks of mscn judge both vectors together, so no inner product of them is the "
-            "similarity; it can be done for runs of other methods. Without --onnx the weights are written"
+            f"--onnx: the meta-networks of {config.method} judge both vectors together, so no inner product of them is "
+            "the similarity; it can be done for runs of other methods. Without --onnx the weights are written"
         )
     try:
         import onnx  # noqa: F401 - is it there?
@@ -331,9 +326,11 @@ def _scale_of(path: Path, weights: dict[str, Tensor], features: int) -> Standard
 def _without_folders(config: dict[str, Any]) -> dict[str, Any]:
     """The config with the names of files alone: folders of a machine are nobody's business."""
     plain = dict(config)
-    for section, keys in _PATHS.items():
-        values = dict(config.get(section, {}))
-        plain[section] = values | {key: Path(values[key]).name for key in keys if values.get(key)}
+    for key in (*file_keys(), *_FOLDERS):
+        section, _, leaf = key.partition(".")
+        values = plain.get(section, {})
+        if values.get(leaf):
+            plain[section] = values | {leaf: Path(values[leaf]).name}
     return plain
 
 

@@ -83,7 +83,7 @@ def describe_run(run: Run) -> list[Fact]:
     if records:
         facts.append(("best epoch", _describe_best(records)))
     if records or run.imported:
-        facts.append(("beliefs", _describe_beliefs(run, config.ledger.threshold)))
+        facts.append(("beliefs", _describe_beliefs(run, config.own_threshold())))
     return facts
 
 
@@ -97,11 +97,12 @@ def _describe_best(records: list[dict[str, Any]]) -> str:
     return f"{best['epoch'] + 1} of piece {best['piece'] + 1}, dev rSum {best['dev']['rsum']:.1f}"
 
 
-def _describe_beliefs(run: Run, threshold: float) -> str:
+def _describe_beliefs(run: Run, threshold: float | None) -> str:
     if not run.has_beliefs:
         return "none"
     beliefs = run.load_ledger()
-    return f"mean {beliefs.mean():.3f}, {np.mean(beliefs < threshold):.1%} of the pairs below {threshold:g}"
+    below = "" if threshold is None else f", {np.mean(beliefs < threshold):.1%} of the pairs below {threshold:g}"
+    return f"mean {beliefs.mean():.3f}{below}"
 
 
 def stored_config(run: Run) -> Config:

@@ -269,7 +269,7 @@ def _misfits(matcher: str, sizes: dict[str, int], weights: Mapping[str, Tensor])
     """Tensors that are missing, additional or misshapen."""
     needed = _told_by(matcher)
     with torch.device("meta"):  # names and shapes only
-        expected = MATCHERS[matcher](**(dict.fromkeys(needed, 2) | sizes)).state_dict()
+        expected = MATCHERS[matcher].kind(**(dict.fromkeys(needed, 2) | sizes)).state_dict()
     yield from (f"{name} is missing (as in {matcher})" for name in expected if name not in weights)
     yield from (f"{name} is not known in {matcher}" for name in weights if name not in expected)
     unclear = {name for size, (name, _) in needed.items() if size not in sizes and name in weights}

@@ -9,11 +9,7 @@ from torch import nn
 
 from crcl.config import DEVICES, Config
 from crcl.errors import InputError
-from crcl.matchers import MATCHERS, Ensemble
-from crcl.matchers.base import is_pretrained, reads_vectors
-from crcl.matchers.clip import check
-
-FIXED_REGIONS = ("saf", "sgr")
+from crcl.matchers import MATCHERS, Ensemble, MadeFor
 
 
 def matcher_maker(
@@ -25,25 +21,15 @@ def matcher_maker(
     device: torch.device | None = None,
 ) -> Callable[[], nn.Module]:
     """A function that makes a fresh matcher; `model` is what is known of a published one."""
-    options: dict[str, Any] = {"features": sizes["features"]}
-    if is_pretrained(MATCHERS[config.matcher.name]):
-        options |= {"vocabulary": sizes["vocabulary"], "model": check(model, source="model.json")}
-    elif reads_vectors(MATCHERS[config.matcher.name]):
-        options |= {"text_features": sizes.get("text_features", 0), "embedding": config.matcher.embedding}
-    else:
-        options |= {"vocabulary": sizes["vocabulary"], "word": config.matcher.word}
-        options["embedding"] = config.matcher.embedding
-    if config.matcher.name == "bow":
-        options["word_weights"] = word_weights
-    if config.matcher.name in FIXED_REGIONS:
-        options |= {"regions": sizes["regions"], "similarity": config.matcher.similarity, "memory": config.train.memory}
-    if config.matcher.name == "scan":
-        options |= {"direction": config.matcher.direction, "pooling": config.matcher.pooling}
-        options |= {"smooth": config.matcher.smooth or None, "sharp": config.matcher.sharp or None}
-        options["memory"] = config.train.memory
-    if config.method == "mscn":
-        options["meta"] = config.mscn.hidden
-    return lambda: MATCHERS[config.matcher.name](**options).to(device)
+    hidden = config.record.meta
+    made_for = MadeFor(
+        sizes=sizes,
+        memory=config.train.memory,
+        meta=0 if hidden is None else config.get(hidden),
+        word_weights=word_weights,
+        model=model,
+    )
+    return lambda: MATCHERS[config.matcher.name].make(config.matcher, made_for).to(device)
 
 
 def restored_matcher(

@@ -10,15 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from crcl.config import DIVIDING, Config, differences, load, to_dict
+from crcl.config import Config, differences, file_keys, load, to_dict
 from crcl.data.batches import Batches
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, Interrupted
 from crcl.matchers import MATCHERS, Matcher
-from crcl.matchers.base import is_pretrained
 from crcl.matchers.clip import Pretrained
-from crcl.matchers.clip import load as load_published
-from crcl.methods.base import Learner, Method
+from crcl.methods import methods_of
+from crcl.methods.base import Learner, Method, Plan
 from crcl.metrics import Retrieval
 from crcl.progress import SILENT, Progress
 from crcl.retrieval.evaluation import evaluate
@@ -27,23 +26,14 @@ from crcl.retrieval.scoring import Scorer
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Learnt, Run, refuse_existing
 from crcl.runs.restore import choose_device, matcher_maker
-from crcl.training.assembly import BELIEVING, METHODS, NETWORKS, methods_of
 from crcl.training.inputs import TrainingData, inverse_document_frequency, read_data, remarks, trusted_pairs, with_noise
 from crcl.training.loop import Schedule, fit
 
-FREE_TO_CHANGE = {
-    "data.path",
-    "data.features",
-    "data.text_features",
-    "data.ids",
-    "data.image_column",
-    "data.caption_column",
-    "data.skip_empty",
-    "data.vocab",
-    "noise.file",
-    "mscn.trusted",
-} | {f"train.{key}" for key in ("device", "memory", "workers", "save_minutes")}
-"""Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
+
+def free_to_change() -> set[str]:
+    """Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
+    data = {f"data.{key}" for key in ("path", "image_column", "caption_column", "skip_empty")}
+    return data | {f"train.{key}" for key in ("device", "memory", "workers", "save_minutes")} | set(file_keys())
 
 
 def asked_config(**asked: Any) -> Config:
@@ -55,11 +45,12 @@ def asked_config(**asked: Any) -> Config:
     if config.train.start is None:
         return config
     stored = stored_config(Run.open(config.train.start))
+    hidden = stored.record.meta
     same = load(
         base={
             "matcher": to_dict(stored)["matcher"],
             "data.standardize": stored.data.standardize,
-            "mscn.hidden": stored.mscn.hidden,
+            **({} if hidden is None else {hidden: stored.get(hidden)}),
         }
     )
     return load(over=same, **asked)
@@ -83,11 +74,9 @@ def refuse_changes(run: Run, config: Config) -> None:
             f"{run.path}: imported from {run.imported}; there is no training to go on with. "
             f"Train it further into a new folder: `crcl train DATA -o NEW --start {run.path}`"
         )
-    changed = differences(stored_config(run), config)
+    changed, free = differences(stored_config(run), config), free_to_change()
     lines = [
-        f"{key}: the run has {was!r}, now asked for {now!r}"
-        for key, (was, now) in changed.items()
-        if key not in FREE_TO_CHANGE
+        f"{key}: the run has {was!r}, now asked for {now!r}" for key, (was, now) in changed.items() if key not in free
     ]
     if lines:
         raise InputError("\n".join([f"{run.path}: a run can only be continued as it was begun, but", *lines]))
@@ -121,7 +110,7 @@ def train(
         run = Run.create(
             path,
             config=to_dict(config),
-            sizes=data.sizes | {"networks": NETWORKS.get(config.method, 1)},
+            sizes=data.sizes | {"networks": config.record.networks},
             fingerprint=data.fingerprint,
             features=data.clean.features_digest(),
             vocabulary=data.vocabulary,
@@ -146,20 +135,22 @@ def train(
 def open_published(config: Config) -> Pretrained | None:
     """The published model that the matcher begins as; None for matchers that begin from fresh weights."""
     name = config.matcher.name
-    if not is_pretrained(MATCHERS[name]):
+    load_published = MATCHERS[name].published
+    if load_published is None:
         if config.matcher.model is not None:
             raise InputError(f"matcher.model: {name} begins from fresh weights; give --matcher clip, or leave it out")
         return None
     if config.matcher.model is None:
         raise InputError(f"matcher {name} begins as a published model: give --set matcher.model=FOLDER (or hub name)")
-    return load_published(config.matcher.model)
+    found: Pretrained = load_published(config.matcher.model)
+    return found
 
 
 def open_start(config: Config, path: str) -> Run:
     """The run to begin from, if its matcher is the one that is to be trained."""
     run, stored, _ = open_scorer(path, device="cpu")  # weights that do not fit their config are noticed here
-    networks, meta = NETWORKS.get(config.method, 1), stored.method == "mscn"
-    kept = {"data.standardize", "mscn.hidden"} if meta else {"data.standardize"}
+    networks, hidden = config.record.networks, stored.record.meta
+    meta, kept = hidden is not None, {"data.standardize", hidden}
     lines = [
         f"{key}: the run has {was!r}, now asked for {now!r}"
         for key, (was, now) in differences(stored, config).items()
@@ -185,7 +176,7 @@ def open_start(config: Config, path: str) -> Run:
 
 def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Progress) -> np.ndarray | None:
     """What the run to begin from believes of these very pairs; None: the training begins by believing in all."""
-    if config.method not in BELIEVING:
+    if not config.record.believes:
         return None
     if not start.has_beliefs:
         progress.note(f"{start.path} holds no beliefs: all pairs are believed in at first")
@@ -237,7 +228,7 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
     make_matcher = matcher_maker(
         config, data.sizes, word_weights=inverse_document_frequency(data), model=data.model, device=device
     )
-    begin = cycle(_beginnings(make_matcher, start, NETWORKS.get(config.method, 1)))
+    begin = cycle(_beginnings(make_matcher, start, config.record.networks))
 
     def make_learner() -> Learner:
         return Learner(
@@ -247,8 +238,12 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
             precision=config.train.precision,
         )
 
-    options = {} if start is None or start.beliefs is None else {"start": start.beliefs}
-    method = METHODS[config.method](config, make_learner, len(data.train), **options)
+    plan = Plan(
+        epochs=config.train.pieces[-1],
+        batch_size=config.train.batch_size,
+        beliefs=None if start is None else start.beliefs,
+    )
+    method = config.record.build(make_learner=make_learner, pairs=len(data.train), plan=plan, **config.of_method())
     make_batches = partial(
         Batches,
         vocabulary=len(data.vocabulary),
@@ -256,12 +251,12 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
         batch_size=config.train.batch_size,
         seed=config.train.seed,
         augment=config.train.augment,
-        dropped_regions=MATCHERS[config.matcher.name].dropped_regions,  # type: ignore[attr-defined]
+        dropped_regions=MATCHERS[config.matcher.name].dropped_regions,
         standardize=data.standardize,
         workers=config.train.workers,
         pin_memory=device.type == "cuda",
     )
-    trusted = trusted_pairs(config, data, make_batches) if config.method == "mscn" else None
+    trusted = trusted_pairs(config, data, make_batches)
     return method, make_batches(data.train.blind(), data.tokens, trusted=trusted)
 
 
@@ -289,11 +284,11 @@ def _beginnings(
 
 def schedule(config: Config) -> Schedule:
     """Pieces and learning rates."""
-    warmups = dict.fromkeys(DIVIDING, config.division.warmup) | {"mscn": config.mscn.warmup}
+    warmup = config.record.warmup
     return Schedule(
         config.schedule_pieces(),
         learning_rate=config.train.lr,
         decay_after=config.train.lr_update,
         decay=config.train.lr_decay,
-        warmup=warmups.get(config.method, 0),
+        warmup=0 if warmup is None else config.get(warmup),
     )

@@ -6,29 +6,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from crcl.config import METHOD_NAMES, Config, load, to_dict
+from crcl.config import Config, load, to_dict
 from crcl.data import noise
 from crcl.data.pairs import Pairs
 from crcl.data.sources.rows import USUAL, Columns
 from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError
-from crcl.matchers.clip import load as load_model
+from crcl.matchers import MATCHERS
+from crcl.methods import METHODS
 from crcl.progress import SILENT, Progress
 from crcl.runs import published
 from crcl.runs.folder import Learnt, Run, refuse_existing
 from crcl.runs.published import Published
 from crcl.training.inputs import require_pixels
-
-NEAREST = {
-    "CRCL": "crcl",
-    "RCL": "complementary",
-    "DECL": "decl",
-    "NCR or BiCro": "ncr",
-    "L2RM": "l2rm",
-    "GSC": "gsc",
-}
-"""The method by which a checkpoint of this layout was trained; where it is not here, the triplet loss is nearest."""
 
 
 def adopt(
@@ -126,8 +117,9 @@ def adopt_model(
     """Make a run folder of a saved CLIP or SigLIP model as it is; `data` are any pairs whose pixels are there."""
     refuse_existing(path, overwrite=overwrite)
     places = _places(data, features, ids, columns)
-    base = {"method": method or "crcl", "matcher.name": "clip", "matcher.model": name}
-    config = load(base=base | {key: str(value) for key, value in places.items() if value is not None})
+    matcher, load_model = next((record.name, record.published) for record in MATCHERS.values() if record.published)
+    base = {"method": method, "matcher.name": matcher, "matcher.model": name, **places}
+    config = load(base={key: str(value) for key, value in base.items() if value is not None})
     found = load_model(name)
     opened = Pairs.of(data, features=features, ids=ids, columns=columns)
     pairs = opened.split("train" if "train" in opened.splits else opened.splits[0])
@@ -201,18 +193,21 @@ def _check_beliefs(found: Published, pairs: Split, checkpoint: str | Path) -> No
 
 
 def _config(found: Published, layout: str, method: str | None, places: dict[str, Any]) -> Config:
-    if method == "mscn":
-        raise InputError("--method mscn: its networks end in a meta-network, which no checkpoint that is read here has")
-    nearest = NEAREST.get(layout, "")
+    if method in METHODS and METHODS[method].meta is not None:
+        raise InputError(
+            f"--method {method}: its networks end in a meta-network, which no checkpoint that is read here has"
+        )
+    trained_by, settings = next(
+        (record.name, record.checkpoints[layout]) for record in METHODS.values() if layout in record.checkpoints
+    )
     base: dict[str, Any] = {
-        "method": method or (nearest if nearest in METHOD_NAMES else "triplet-hardest"),
+        "method": method or trained_by,
         "matcher.name": found.matcher,
         **{f"matcher.{key}": value for key, value in found.options.items()},
         **{f"matcher.{key}": found.sizes[key] for key in ("embedding", "word", "similarity") if key in found.sizes},
         **{key: str(value) for key, value in places.items() if value is not None},
+        **settings,
     }
-    if layout == "RCL":
-        base["loss.kind"] = "log"
     return load(base=base)
 
 

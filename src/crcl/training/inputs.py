@@ -21,10 +21,8 @@ from crcl.data.text.vectors import Texts, TextVectors
 from crcl.data.text.vocabulary import SPECIALS, Tokens, Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
-from crcl.matchers.base import is_pretrained, reads_vectors
 from crcl.matchers.clip import Pretrained, image_side
 from crcl.runs.folder import Run
-from crcl.runs.restore import FIXED_REGIONS
 
 _TRUSTED = 0x7205  # sets the random numbers of the trusted pairs apart from others of the same seed
 
@@ -97,7 +95,7 @@ def read_data(
         raise InputError(
             f"features of train have shape {clean.features.shape[1:]} per image, those of dev {dev.features.shape[1:]}"
         )
-    vectors = reads_vectors(MATCHERS[config.matcher.name])
+    vectors = MATCHERS[config.matcher.name].reads_vectors
     if vectors:
         require_vectors(config, clean)
     known = run or start
@@ -142,8 +140,8 @@ def read_data(
         drawn,
         model,
     )
-    if config.method == "mscn":
-        _check_meta_data(config, data)
+    if config.record.trusted is not None:
+        _check_trusted(config, data)
     return data
 
 
@@ -219,8 +217,8 @@ def _decoys(config: Config, pairs: Split) -> np.ndarray | None:
 
 def _trusted_rows(config: Config, pairs: Split) -> np.ndarray | None:
     """The user's rows of pairs known to match, checked."""
-    path = config.mscn.trusted
-    if config.method != "mscn" or path is None:
+    path = _trusted_file(config)
+    if path is None:
         return None
     rows = open_array(Path(path), purpose="row numbers of training pairs known to match")
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
@@ -233,11 +231,19 @@ def _trusted_rows(config: Config, pairs: Split) -> np.ndarray | None:
     return rows
 
 
-def _check_meta_data(config: Config, data: TrainingData) -> None:
+def _trusted_file(config: Config) -> str | None:
+    keys = config.record.trusted
+    return None if keys is None else config.get(keys.rows)
+
+
+def _check_trusted(config: Config, data: TrainingData) -> None:
+    """Refuse data that leaves nothing to train on, or no wrong pairs to compare the trusted ones with."""
     if data.train.images < 2:
-        raise InputError(f"{config.data.path}: all training pairs show one image; mscn needs wrong images too")
+        raise InputError(
+            f"{config.data.path}: all training pairs show one image; {config.method} needs wrong images too"
+        )
     if len(data.train) - len(data.held_out) < 2:
-        raise InputError(f"{config.mscn.trusted}: no pairs are left to train on without those of the trusted images")
+        raise InputError(f"{_trusted_file(config)}: no pairs are left to train on without those of the trusted images")
 
 
 def check_features(run: Run, pairs: Split) -> None:
@@ -251,8 +257,7 @@ def check_features(run: Run, pairs: Split) -> None:
         _check_texts(run, pairs)
     regions = pairs.features.shape[1]
     name = run.config["matcher"]["name"]
-    fixed = name in (*FIXED_REGIONS, "scan") or is_pretrained(MATCHERS.get(name))
-    if fixed and regions != run.sizes["regions"]:
+    if MATCHERS[name].fixed_regions and regions != run.sizes["regions"]:
         raise InputError(
             f"{pairs.source}: {regions} regions per image, but {run.path} was trained on {run.sizes['regions']}, and "
             f"its matcher ({name}) knows no other number"
@@ -311,12 +316,19 @@ def remarks(data: TrainingData, config: Config) -> list[str]:
     return lines
 
 
-def trusted_pairs(config: Config, data: TrainingData, make_batches: Callable[..., Batches]) -> Trusted:
-    """Pairs known to match: rows of the training pairs that the user names, or else some of the dev split."""
+def trusted_pairs(config: Config, data: TrainingData, make_batches: Callable[..., Batches]) -> Trusted | None:
+    """Pairs known to match: rows of the training pairs that the user names, or else some of the dev split.
+
+    None where the method needs none.
+    """
+    keys = config.record.trusted
+    if keys is None:
+        return None
     if data.trusted is not None:
         return Trusted(make_batches(data.clean.blind(), data.tokens), data.trusted, data.held_out)
+    share = config.get(keys.share)
     rng = np.random.default_rng([_TRUSTED, config.train.seed])
-    count = math.ceil(config.mscn.trusted_share * len(data.dev))
+    count = math.ceil(share * len(data.dev))
     rows = np.sort(rng.permutation(len(data.dev))[:count])
     return Trusted(make_batches(data.dev.blind(), data.dev_tokens), rows, data.held_out)
 

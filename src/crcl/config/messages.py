@@ -1,0 +1,107 @@
+"""What a user reads about keys: their descriptions, and what is wrong with one and what would be right."""
+
+import json
+import types
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from crcl.config import composing
+from crcl.errors import did_you_mean
+
+
+class Key(NamedTuple):
+    """One key for a listing; `default` is as it would be written after `=`."""
+
+    key: str
+    type: str
+    default: str
+    description: str
+
+
+# The paper's symbols and the field's habits, for those who type them.
+OTHER_NAMES = {
+    "beta": ["ledger.momentum"],
+    "epsilon": ["ledger.threshold"],
+    "e_f": ["ledger.freeze_epochs"],
+    "lambda": ["loss.scale"],
+    "temperature": ["loss.tau"],
+    "epochs": ["train.pieces"],
+}
+MESSAGES = {
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "must be a finite number",
+    "too_short": "must have at least one entry",
+}
+
+
+def describe_keys() -> list[Key]:
+    """Every key with its type, default and meaning, for a listing."""
+    rows = []
+    for key, field in composing.all_keys().items():
+        default = field.default
+        text = default if isinstance(default, str) else "" if default is None else json.dumps(default)
+        rows.append(Key(key, type_name(field.annotation), text, field.description or ""))
+    return rows
+
+
+def nearest_key(key: str) -> str:
+    """The right key for a wrong one: the same last name elsewhere, else the nearest in its section, else anywhere."""
+    keys, sections = composing.all_keys(), composing.sections()
+    section, _, leaf = key.rpartition(".")
+    if same := [known for known in keys if leaf in (known, known.rpartition(".")[2])] or OTHER_NAMES.get(leaf):
+        return f" (did you mean {' or '.join(repr(known) for known in same)}?)"
+    if section in sections and (near := did_you_mean(leaf, sections[section].model_fields)):
+        return near.replace("'", f"'{section}.", 1)
+    leaves = {known.rpartition(".")[2]: known for known in keys}
+    if not section and (near := did_you_mean(leaf, [*leaves, *sections])):
+        word = near.split("'")[1]
+        return near.replace(word, leaves.get(word, word))
+    return did_you_mean(key, keys)
+
+
+def wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> str:
+    """`file: train.lr: must be greater than 0, got -1` of one pydantic error."""
+    key = ".".join(part for part in details["loc"] if isinstance(part, str))
+    source = values[key][1]
+    where = f"{source}: {key}" if source else key
+    place = "".join(f"[{part}]" for part in details["loc"] if isinstance(part, int))
+    kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    if kind == "value_error":
+        return f"{where}{place}: {context['error']}"
+    annotation = composing.all_keys()[key].annotation
+    choices = choices_of(annotation)
+    if choices:
+        near = did_you_mean(given, choices) if isinstance(given, str) else ""
+        return f"{where}: must be one of {', '.join(choices)}, got {show(given)}{near}"
+    if kind in MESSAGES:
+        bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in context.items()}
+        return f"{where}{place}: {MESSAGES[kind].format(**bounds)}, got {show(given)}"
+    expected = "whole number" if place else type_name(annotation)
+    article = "" if expected in ("text", "true or false") else "a "
+    return f"{where}{place}: must be {article}{expected}, got {show(given)}"
+
+
+def choices_of(annotation: Any) -> tuple[str, ...]:
+    """The words that a setting takes; empty where it takes others."""
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def type_name(annotation: Any) -> str:
+    """What a user should write: text, number, whole number, ... or the choices."""
+    if choices := choices_of(annotation):
+        return " | ".join(choices)
+    if get_origin(annotation) is tuple:
+        return "list of whole numbers"
+    if get_origin(annotation) in (Union, types.UnionType):
+        return type_name(next(part for part in get_args(annotation) if part is not type(None)))
+    names: dict[Any, str] = {str: "text", bool: "true or false", int: "whole number", float: "number"}
+    return names[annotation]
+
+
+def show(value: Any) -> str:
+    """A given value as in TOML, shortened."""
+    text = str(value).lower() if isinstance(value, bool) else "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,26 @@
+"""What settings are made of: the base of their sections and the types of their values."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+# TOML and `key=value` have no null: an empty text takes an optional value back.
+OptionalText = Annotated[str | None, BeforeValidator(lambda value: None if value == "" else value)]
+FILE = "names a file"
+"""Marks the settings of type `OptionalFile`: what counts of such a setting is the content of the file."""
+OptionalFile = Annotated[OptionalText, FILE]
+
+
+class Section(BaseModel):
+    """Frozen, no unknown keys, no silent conversion ("3" is not 3); the text below a field documents it."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
