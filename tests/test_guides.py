@@ -143,7 +143,7 @@ def test_the_figures_of_the_concepts_are_drawn_by_the_script() -> None:
 def test_every_internal_setting_named_in_a_page_exists() -> None:
     from crcl import config
 
-    known = set(config.KEYS)
+    known = set(config.all_keys())
     for page in (ROOT / "docs").rglob("*.md"):
         for key in re.findall(r"--set '?([\w.]+)=", page.read_text("utf-8")):
             assert key in known or key == "key", (page.name, key)
