@@ -7,7 +7,7 @@ from pathlib import Path
 Spell = Callable[[str], str]
 """Turns the name of a parameter (`overwrite`) or function (`train()`) into what the caller would write."""
 
-_FLAGS = frozenset({"overwrite", "resume", "mark", "whole", "pixels", "gather", "print_jobs"})
+_FLAGS = frozenset({"overwrite", "resume", "mark", "whole", "pixels", "gather", "print_jobs", "onnx"})
 
 
 def python_spelling(name: str) -> str:

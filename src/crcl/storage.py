@@ -1,6 +1,8 @@
-"""Files that are written whole or not at all, and folders that one process holds at a time."""
+"""Files that are written whole or not at all, and folders that one process locks at a time.
 
-import fcntl
+Locks are those of POSIX. Windows has none of them: there nothing keeps two processes out of one folder.
+"""
+
 import io
 import json
 import os
@@ -15,50 +17,60 @@ import numpy as np
 
 from crcl.errors import InputError, TrainingError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 TRAINING = "another process is training this run"
-RESUME = "what was saved before is still there: make room and go on with --resume"
+RESUME = "what was saved before is intact: make room and resume the training"
 
 
 @contextmanager
 def locked(path: Path, *, busy: str = TRAINING, wait: bool = False) -> Iterator[None]:
-    """Hold a folder; unlike flock this lock is not inherited by workers, who outlive a killed training."""
+    """Lock a folder; unlike flock's this lock is not inherited by workers, who outlive a killed training."""
     try:
         file = _lock_file(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.filename}: {error.strerror})") from error
+        raise InputError(f"cannot be written ({error.filename}: {error.strerror})", where=path) from error
     with file:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            _lock(file, wait=wait)
         except OSError as error:
-            raise InputError(f"{path}: {busy}") from error
+            raise InputError(busy, where=path) from error
         yield
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process holds a folder; one that may not be written is held by none."""
+    """Whether another process has locked a folder; none has locked one that may not be written."""
     try:
         file = _lock_file(path)
     except OSError:
         return False
     with file:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file, wait=False)
         except OSError:
             return True
     return False
 
 
+def _lock(file: BinaryIO, *, wait: bool) -> None:
+    if fcntl is not None:
+        fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
 def _lock_file(path: Path) -> BinaryIO:
-    """Neither emptied nor, where a folder comes from others, followed to where it points."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    """The opened lock file of a folder; a link, which a stranger's folder may hold, is not followed."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     return os.fdopen(os.open(path / ".lock", flags, 0o666), "r+b")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name to write to, which becomes `path` when all is on the disk: the old file or the new one, never half."""
+    """A temporary name to write to; it becomes `path` when all is on the disk: the old file or the new, never half."""
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # what stands there may be a link to another's file
+    temporary.unlink(missing_ok=True)  # it may be a link to another file
     try:
         yield temporary
         with temporary.open("rb+") as file:
@@ -71,9 +83,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path, *, busy: str) -> Iterator[Path]:
-    """A folder to fill, which becomes `path` when all is there: the old one goes then, and stays if anything fails.
+    """A new folder to fill, which replaces `path` when all is there; the old one stays if anything fails.
 
-    An old one that another process holds is left alone, with `busy` as the error.
+    An old one that another process has locked is left alone, with `busy` as the error.
     """
     fresh, old = (path.with_name(f".{path.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
     try:
@@ -97,7 +109,8 @@ def require_writable(path: Path) -> None:
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({folder}: {error.strerror}); name another place") from error
+        what = f"cannot be written ({folder}: {error.strerror})"
+        raise InputError(what, where=path, hint="name another place") from error
 
 
 def write_bytes(path: Path, data: bytes | memoryview, *, advice: str = RESUME) -> None:
@@ -105,11 +118,12 @@ def write_bytes(path: Path, data: bytes | memoryview, *, advice: str = RESUME) -
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(data)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        if fcntl is not None:  # Windows cannot open folders
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except OSError as error:
         raise could_not_save(path, error, advice) from error
 

@@ -413,7 +413,7 @@ def test_a_run_folder_of_another_version_is_refused(refused: Refused, run: Path,
 def test_an_existing_run_folder_is_not_overwritten_without_being_asked(refused: Refused, run: Path, data: Path) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     message = refused(*train_command(data, run))
-    assert f"{run}: exists already; go on with it by --resume, or replace it by --overwrite" in message
+    assert f"{run}: exists already; pass --resume to continue it, or --overwrite to replace it" in message
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 

@@ -173,7 +173,7 @@ def test_train_does_not_touch_an_existing_run_and_overwrites_it_if_asked(
     before = (tmp_path / "run" / "training.pt").read_bytes()
     answer = crcl(*words)
     assert answer.code == 2
-    assert "exists already; go on with it by --resume, or replace it by --overwrite" in answer.err
+    assert "exists already; pass --resume to continue it, or --overwrite to replace it" in answer.err
     assert (tmp_path / "run" / "training.pt").read_bytes() == before
     assert crcl(*words, "--overwrite", "--seed", "9").code == 0
     assert stored_config(Run.open(tmp_path / "run")).train.seed == 9
@@ -321,7 +321,7 @@ def test_similarities_are_written_for_other_tools(crcl: Crcl, data: Path, traine
     np.testing.assert_array_equal(sims, scorer.similarities(read(data, "test")))
     answer = crcl("evaluate", trained, "--save-sims", path)
     assert answer.code == 2
-    assert "exists already; replace it by --overwrite" in answer.err
+    assert "exists already; pass --overwrite to replace it" in answer.err
     assert crcl("evaluate", trained, trained, "--save-sims", path, "--overwrite").code == 0
     np.testing.assert_allclose(np.load(path, allow_pickle=False), sims, atol=1e-6)
     assert [file.name for file in tmp_path.iterdir()] == ["sims.npy"]
@@ -333,8 +333,8 @@ def test_similarities_are_written_for_other_tools(crcl: Crcl, data: Path, traine
         (["--save-sims", "new.npy", "--folds", "2"], "which folds do not compare"),
         (["--save-sims", "nowhere/new.npy"], "there is no folder nowhere"),
         (["--save-sims", "new.csv"], "similarities are written as .npy"),
-        (["--save-sims", "data/test_ims.npy", "--overwrite"], "no similarities, so it is not overwritten"),
-        (["--save-sims", "run/noise.npy", "--overwrite"], "no similarities, so it is not overwritten"),
+        (["--save-sims", "data/test_ims.npy", "--overwrite"], "not similarities, so it is not overwritten"),
+        (["--save-sims", "run/noise.npy", "--overwrite"], "not similarities, so it is not overwritten"),
         (["--save-sims", "data/test_caps.npy", "--overwrite"], "not a whole .npy file"),
     ],
 )

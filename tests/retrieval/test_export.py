@@ -21,6 +21,7 @@ from crcl.matchers.base import scoring
 from crcl.matchers.kernels.pooling import GPO
 from crcl.matchers.onnx_graphs import pooling_table
 from crcl.retrieval import export
+from crcl.retrieval.export_onnx import save_onnx
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
 from crcl.runs.folder import Run
@@ -95,7 +96,7 @@ def test_inner_products_of_the_graphs_vectors_are_the_similarities_whatever_the_
     data: Path, tmp_path: Path, name: str, settings: tuple[str, ...], networks: int
 ) -> None:
     run = trained(data, name, *settings, networks=networks)
-    difference = export.save_onnx(run, tmp_path / "graphs")
+    difference = save_onnx(run, tmp_path / "graphs")
     assert difference is not None
     assert 0 < difference < 1e-5
     scorer, pairs = opened(run)
@@ -112,7 +113,7 @@ def test_any_number_of_images_regions_and_words_gives_what_torch_gives_for_each_
     data: Path, tmp_path: Path, name: str
 ) -> None:
     run = trained(data, name)
-    export.save_onnx(run, tmp_path / "graphs")
+    save_onnx(run, tmp_path / "graphs")
     scorer, _ = opened(run)
     images, texts = session(tmp_path / "graphs/images.onnx"), session(tmp_path / "graphs/texts.onnx")
     rng = np.random.default_rng(1)
@@ -135,7 +136,7 @@ def test_any_number_of_images_regions_and_words_gives_what_torch_gives_for_each_
 
 
 def test_an_image_whose_real_regions_are_not_the_first_is_the_same_image(data: Path, tmp_path: Path) -> None:
-    export.save_onnx(trained(data, "vse"), tmp_path / "graphs")
+    save_onnx(trained(data, "vse"), tmp_path / "graphs")
     images = session(tmp_path / "graphs/images.onnx")
     regions = np.random.default_rng(0).normal(size=(1, 5, 6)).astype(np.float32)
     mask = np.array([[True, True, True, False, False]])
@@ -158,7 +159,7 @@ def test_the_table_of_pooling_weights_has_each_length_as_it_is_alone() -> None:
 
 
 def test_more_than_the_graph_has_weights_for_is_an_error_not_a_wrong_answer(data: Path, tmp_path: Path) -> None:
-    export.save_onnx(trained(data, "vse", "data.max_words=10"), tmp_path / "graphs")
+    save_onnx(trained(data, "vse", "data.max_words=10"), tmp_path / "graphs")
     images, texts = session(tmp_path / "graphs/images.onnx"), session(tmp_path / "graphs/texts.onnx")
     for words, length in ((13, 13), (13, 5), (12, 13)):
         with pytest.raises(Exception, match="ONNXRuntimeError"):
@@ -171,7 +172,7 @@ def test_more_than_the_graph_has_weights_for_is_an_error_not_a_wrong_answer(data
 
 def test_the_folder_says_what_goes_in_and_out(data: Path, tmp_path: Path) -> None:
     run = trained(data, "vse", networks=2)
-    export.save_onnx(run, tmp_path / "graphs")
+    save_onnx(run, tmp_path / "graphs")
     assert sorted(file.name for file in tmp_path.rglob("*.*")) == [
         "about.json", "images.onnx", "texts.onnx", "vocab.json"
     ]  # fmt: skip
@@ -219,7 +220,7 @@ def test_a_run_with_meta_networks_gives_weights_but_no_graphs(crcl: Crcl, data: 
     loaded = export.load_weights(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.similarities(pairs), scorer.similarities(pairs))
     answer = crcl("export", run, "--onnx", "-o", tmp_path / "graphs")
-    assert (answer.code, "--onnx: the meta-networks of mscn judge both vectors together" in answer.err) == (2, True)
+    assert (answer.code, "the meta-networks of mscn judge both vectors together" in answer.err) == (2, True)
     assert not (tmp_path / "graphs").exists()
 
 
@@ -227,8 +228,8 @@ def test_matchers_without_vectors_are_refused_with_those_that_have_them(crcl: Cr
     for name in ("saf", "sgr", "scan"):
         answer = crcl("export", trained(data, name, "data.standardize=true"), "--onnx", "-o", tmp_path / "graphs")
         assert answer.code == 2
-        assert f"--onnx: {name} compares the regions" in answer.err
-        assert "it can be done for vse and bow" in answer.err
+        assert f"{name} compares the regions" in answer.err
+        assert "there are graphs of vse and bow; export without --onnx" in answer.err
     assert not list(tmp_path.iterdir())
 
 
@@ -258,7 +259,7 @@ def test_existing_exports_are_replaced_only_if_asked(crcl: Crcl, data: Path, tmp
         before = {file: file.read_bytes() for file in tmp_path.rglob("*.*")}
         answer = crcl("export", second, *words)
         assert answer.code == 2
-        assert "exists already; replace it by --overwrite" in answer.err
+        assert "exists already; pass --overwrite" in answer.err
         assert before == {file: file.read_bytes() for file in tmp_path.rglob("*.*")}
         assert crcl("export", second, *words, "--overwrite").code == 0
     assert json.loads((tmp_path / "graphs/about.json").read_text("utf-8"))["matcher"] == "bow"
@@ -276,7 +277,7 @@ def test_what_is_no_export_is_never_overwritten(crcl: Crcl, data: Path, tmp_path
         (["-o", run / "matcher.safetensors"], "not an export, so it is not overwritten"),
         (["--onnx", "-o", run], "not an export, so it is not overwritten"),
         (["--onnx", "-o", tmp_path / "graphs"], "not an export, so it is not overwritten"),
-        (["-o", tmp_path / "b.safetensors"], "b.vocab.json: would hold the words, but is there already"),
+        (["-o", tmp_path / "b.safetensors"], "b.vocab.json: would hold the words, but exists already"),
         (["-o", tmp_path / "c.safetensors"], "not an export, so it is not overwritten"),
         (["-o", tmp_path / "d"], "weights are written as .safetensors"),
         (["-o", tmp_path / "b.vocab.json" / "d.safetensors"], "cannot be written"),
@@ -317,11 +318,11 @@ def test_graphs_that_differ_from_torch_are_not_kept(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained(data, "vse")
-    export.save_onnx(run, tmp_path / "graphs")
+    save_onnx(run, tmp_path / "graphs")
     before = (tmp_path / "graphs/images.onnx").read_bytes()
     monkeypatch.setattr("crcl.matchers.onnx_graphs._l2", lambda add, x: x)
     with pytest.raises(TrainingError, match=r"differ from torch's by .* not kept"):
-        export.save_onnx(run, tmp_path / "graphs", overwrite=True)
+        save_onnx(run, tmp_path / "graphs", overwrite=True)
     assert (tmp_path / "graphs/images.onnx").read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["graphs"]
 
@@ -368,7 +369,7 @@ def test_damaged_exports_are_refused(data: Path, tmp_path: Path) -> None:
     fewer = {name: value for name, value in weights.items() if name != "img.fc.weight"}
     assert "does not fit its config" in damaged(tmp_path, fewer, about)
     path.write_bytes(b"nothing")
-    with pytest.raises(InputError, match="not a whole safetensors file"):
+    with pytest.raises(InputError, match="not a complete safetensors file"):
         export.load_weights(path)
     with pytest.raises(InputError, match="no such file"):
         export.load_weights(tmp_path / "other.safetensors")
@@ -378,7 +379,7 @@ def test_the_search_in_the_docs_runs_and_finds_what_the_matcher_finds(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = trained(data, "vse", "data.standardize=true")
-    export.save_onnx(run, tmp_path / "first-onnx")
+    save_onnx(run, tmp_path / "first-onnx")
     (tmp_path / "data").symlink_to(data)
     monkeypatch.chdir(tmp_path)
     (snippet,) = re.findall(r"```python\n(.*?)```", DOCS, flags=re.DOTALL)

@@ -20,7 +20,9 @@ from tiny import Answer, Stop, StopAfter, call, room, small_config, train_comman
 from crcl.data.batches import Standardize
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError, TrainingError
-from crcl.runs.folder import FORMAT, Run, refuse_existing
+from crcl.runs.about import FORMAT
+from crcl.runs.folder import Run
+from crcl.runs.overwriting import refuse_existing
 from crcl.storage import is_locked, locked, write_bytes
 from crcl.training import build as recipe
 
@@ -62,7 +64,7 @@ DEV = {"rsum": 6.0, "i2t": {"r1": 1.0}, "t2i": {"r1": 1.0}}
 
 
 def create(path: Path, **options: Any) -> Run:
-    return Run.create(path, config={"a": 1}, sizes=SIZES, vocabulary=WORDS, **options)
+    return Run.create(path, config={"a": 1}, sizes=SIZES, fingerprint="known", vocabulary=WORDS, **options)
 
 
 def test_what_was_put_into_a_run_folder_comes_out_again(tmp_path: Path) -> None:
@@ -250,7 +252,7 @@ def test_words_of_another_number_are_refused(ask: Callable[[str], Answer], run: 
 
 def test_an_existing_folder_is_not_replaced_without_being_asked(tmp_path: Path) -> None:
     first = create(tmp_path / "run")
-    with pytest.raises(InputError, match=r"exists already.*--resume.*--overwrite"):
+    with pytest.raises(InputError, match=r"exists already; pass resume=True .* overwrite=True to"):
         create(tmp_path / "run")
     first.save_ledger(np.ones(1))
     create(tmp_path / "run", overwrite=True)
@@ -287,7 +289,7 @@ def test_overwriting_never_deletes_what_the_training_reads(tmp_path: Path) -> No
     table.write_text("dear")
     config = {"data": {"path": str(table)}}
     with pytest.raises(InputError, match=r"holds .*pairs.csv, which is read, so it is not overwritten"):
-        Run.create(tmp_path / "run", config=config, sizes=SIZES, vocabulary=WORDS, overwrite=True)
+        Run.create(tmp_path / "run", config=config, sizes=SIZES, fingerprint="known", vocabulary=WORDS, overwrite=True)
     assert table.read_text() == "dear"
 
 
@@ -295,7 +297,7 @@ def test_overwriting_never_deletes_what_the_training_reads(tmp_path: Path) -> No
 def test_the_folder_one_is_in_is_not_made_a_run(tmp_path: Path, monkeypatch, path: str) -> None:
     (tmp_path / "within").mkdir()
     monkeypatch.chdir(tmp_path / "within")
-    with pytest.raises(InputError, match="the folder that this is called in, or one above"):
+    with pytest.raises(InputError, match="is the current folder, or one above it"):
         create(Path(path))
     assert list(tmp_path.rglob("*")) == [tmp_path / "within"]
 

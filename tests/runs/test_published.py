@@ -25,8 +25,8 @@ from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
 from crcl.runs.describe import describe, stored_config
 from crcl.runs.folder import Run
-from crcl.runs.published import ALLOWED
 from crcl.runs.published import read as read_published
+from crcl.runs.unpickling import ALLOWED
 from crcl.training.importing import adopt, find_vocabulary
 
 Numbers = Callable[[str], dict[str, np.ndarray]]
@@ -292,7 +292,7 @@ def test_a_file_that_would_run_code_is_refused_and_runs_nothing(
     path = save(tmp_path, values, _use_new_zipfile_serialization=zipped)
     answer = crcl("import", path, "--data", data, "-o", tmp_path / "run")
     assert answer.code == 2
-    assert "refused: it asks for" in answer.err
+    assert "refused: it names" in answer.err
     assert "nothing in it was run" in answer.err
     assert "Traceback" not in answer.err
     assert not mark.exists()

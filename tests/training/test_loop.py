@@ -106,7 +106,9 @@ def fit_counting(method: Counting, schedule: Schedule, **options: Any) -> list[d
 
 def make_run(folder: Path) -> Run:
     sizes = {"pairs": 3, "images": 3, "regions": 1, "features": 1, "vocabulary": 5}
-    return Run.create(folder, config={}, sizes=sizes, vocabulary=Vocabulary.build(["word"], minimum=9))
+    return Run.create(
+        folder, config={}, sizes=sizes, fingerprint="known", vocabulary=Vocabulary.build(["word"], minimum=9)
+    )
 
 
 def test_the_learning_rate_decays_in_the_last_piece_only() -> None:

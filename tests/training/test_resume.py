@@ -269,7 +269,7 @@ def test_a_full_disk_ends_the_training_with_a_message_and_the_old_state(tmp_path
     assert answer.code == 1
     assert "Traceback" not in answer.err
     assert f"could not save {run / 'training.pt'}" in answer.err
-    assert "--resume" in answer.err
+    assert "resume the training" in answer.err
     assert (run / "training.pt").read_bytes() == before
     recipe.train(small_config(data), run, resume=True)
     assert_same_runs(run, expected)

@@ -14,6 +14,7 @@ from crcl.matchers import MATCHERS
 from crcl.methods import METHODS, methods_of
 from crcl.progress import Together
 from crcl.retrieval import export as exporting
+from crcl.retrieval.export_onnx import save_onnx
 from crcl.runs.describe import epochs_done
 from crcl.runs.folder import Run
 from crcl.training import build as recipe
@@ -188,7 +189,7 @@ def export(
         words = exporting.save_weights(run, output, overwrite=overwrite)
         out.print(f"weights written to {output}, words to {words}", soft_wrap=True)
         return
-    difference = exporting.save_onnx(run, output, overwrite=overwrite)
+    difference = save_onnx(run, output, overwrite=overwrite)
     if difference is None:
         note("onnxruntime is not installed, so the graphs were not compared with torch: pip install 'crcl[onnx]'")
     else:

@@ -49,7 +49,7 @@ def evaluate_each(
     advance: Advance | None = None,
     out: np.ndarray | None = None,
 ) -> Evaluation:
-    """What `evaluate` gives, and the scores of each matcher alone; every similarity is computed once.
+    """Retrieval scores of several matchers together and of each alone; every similarity is computed once.
 
     The mean similarities are left in `out` where it is given, without folds. Progress is that of all matchers together.
     """
@@ -70,9 +70,9 @@ def evaluate_each(
 
 
 def check_folds(pairs: Split, folds: int) -> None:
-    """Refuse folds that are not of one size, before long work."""
+    """Stop before long work if there are no pairs, or if the images cannot be cut into folds of one size."""
     if not len(pairs):
-        raise InputError(f"{pairs.source}: no pairs to evaluate on")
+        raise InputError("no pairs to evaluate on", where=pairs.source)
     if folds < 1 or pairs.images % folds:
         raise InputError(f"{pairs.images} images cannot be cut into {folds} folds of one size")
 
@@ -131,7 +131,8 @@ def _fold(pairs: Split, fold: int, size: int) -> Split:
     images = np.arange(fold * size, (fold + 1) * size)
     members = np.flatnonzero((pairs.image_index >= images[0]) & (pairs.image_index <= images[-1]))
     if not len(members):
-        raise InputError(f"{pairs.source}: no captions for images {images[0]} to {images[-1]}, fold {fold + 1}")
+        what = f"no captions for images {images[0]} to {images[-1]}, fold {fold + 1}"
+        raise InputError(what, where=pairs.source)
     return replace(
         pairs,
         captions=[pairs.captions[int(row)] for row in members],

@@ -18,9 +18,7 @@ def open_scorer(path: str | Path, *, device: str = "auto", memory: float | None 
     run = Run.open(path)
     config = stored_config(run)
     if memory is not None:
-        config = from_dict(
-            to_dict(config) | {"train": to_dict(config)["train"] | {"memory": memory}}, source="--memory"
-        )
+        config = from_dict(to_dict(config) | {"train": to_dict(config)["train"] | {"memory": memory}}, source="memory")
     vocabulary = run.vocabulary()
     weights = run.load_matcher()
     matcher = restored_matcher(config, run.sizes, weights, f"{run.path}/matcher.safetensors", model=run.model())

@@ -37,17 +37,17 @@ def similarity_file(path: str | Path, pairs: Split) -> Iterator[np.ndarray]:
 def check_similarity_file(path: Path, *, overwrite: bool) -> None:
     """Refuse, before long work, a file that could not be written or is better kept."""
     if path.suffix != ".npy":
-        raise InputError(f"{path}: similarities are written as .npy")
+        raise InputError("similarities are written as .npy", where=path)
     if not path.parent.is_dir():
-        raise InputError(f"{path}: there is no folder {path.parent}")
+        raise InputError(f"there is no folder {path.parent}", where=path)
     require_writable(path)
     if not path.exists():
         return
     if not overwrite:
-        raise InputError(f"{path}: exists already; replace it by --overwrite, or name another file")
+        raise InputError("exists already", where=path, hint="pass {overwrite} to replace it, or name another file")
     there = open_array(path, purpose="similarities, the only thing to be overwritten")
     if there.ndim != 2 or there.dtype != np.float32:
-        raise InputError(f"{path}: no similarities, so it is not overwritten; name another file")
+        raise InputError("not similarities, so it is not overwritten", where=path, hint="name another file")
 
 
 def beside(sims: np.ndarray) -> np.ndarray:

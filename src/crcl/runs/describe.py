@@ -1,4 +1,4 @@
-"""What is there: a short description of data or of a run folder."""
+"""Short descriptions of data and of run folders."""
 
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def describe_run(run: Run) -> list[Fact]:
 
 
 def _describe_matcher(run: Run, config: Config) -> str:
-    return f"embedding {config.matcher.embedding}" if run.model() is None else f"begun as {config.matcher.model}"
+    return f"embedding {config.matcher.embedding}" if run.model() is None else f"started from {config.matcher.model}"
 
 
 def _describe_best(records: list[dict[str, Any]]) -> str:
@@ -125,7 +125,7 @@ def epochs_done(run: Run, config: Config) -> tuple[int, int]:
 
 
 def conditions(run: Run, config: Config) -> str:
-    """What a number of this run must be told with: method, matcher, noise, and the seed or where it comes from."""
+    """What must stand beside a number of this run: method, matcher, noise, and the seed or where it comes from."""
     name = f"{run.path}: {config.method} on {config.matcher.name}"
     origin = f"imported from {run.imported}" if run.imported else f"seed {config.train.seed}"
     start = f", started from {config.train.start}" if config.train.start else ""

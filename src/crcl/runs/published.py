@@ -1,12 +1,6 @@
-"""Checkpoints as the field's authors publish them: pickled dicts of weights, read without running anything in them.
-
-Such a file may hold tensors, plain values, numpy arrays and an `argparse.Namespace`. Whatever else it names is refused,
-and numpy's own unpickling is not used either: a crafted dtype would have it take any number for a pointer.
-"""
+"""Checkpoints as the authors of methods publish them: whose layout each is, and its weights under our names."""
 
 import argparse
-import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crcl.data.files import refuse, require
+from crcl.data.files import refuse
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
+from crcl.runs.unpickling import load
 
-SUPPORTED = "CRCL, SGRAF, RCL, SCAN, DECL, NCR, BiCro, L2RM and GSC"
+READABLE = "can read checkpoints of CRCL, SGRAF, RCL, SCAN, DECL, NCR, BiCro, L2RM and GSC"
 SIZES = {
     "features": ("img.fc.weight", 1),
     "embedding": ("img.fc.weight", 0),
@@ -31,7 +26,7 @@ LOCAL_SIZES = SIZES | {
     "similarity": ("sim.sim_tranloc_w.weight", 0),
     "regions": ("sim.v_global_w.embedding_local.1.weight", 0),
 }
-"""The tensor and the dimension of it that tell each size; those of SAF and SGR."""
+"""The tensor and the dimension of it that give each size; those of SAF and SGR."""
 UNUSED = "img.mlp.bns.1."  # a BatchNorm of VSE∞ that is in its files and never applied
 PARTS = ("img", "txt", "sim")
 POOLINGS = {"LogSumExp": "lse", "Mean": "mean", "Max": "max", "Sum": "sum"}
@@ -65,15 +60,17 @@ def read(path: str | Path) -> Published:
     """Read a checkpoint; all tensors that are missing, too many or misshapen are reported at once."""
     path = Path(path)
     content = load(path)
+    if not isinstance(content, dict):
+        raise InputError(f"holds a {type(content).__name__}, expected a dict", where=path, hint=READABLE)
     layout, models = _networks(path, content)
-    problems: list[str] = []
+    problems: list[InputError] = []
     networks = [_flat(f"{path}: {name}", model, path.stat().st_size, problems) for name, model in models.items()]
-    refuse([InputError(problem) for problem in problems])
+    refuse(problems)
     matcher = _matcher(path, networks[0])
     sizes = _sizes(matcher, networks[0])
     for name, network in zip(models, networks, strict=True):
-        problems += [f"{path}: {name}: {problem}" for problem in _misfits(matcher, sizes, network)]
-    refuse([InputError(problem) for problem in problems])
+        problems += [InputError(what, where=f"{path}: {name}") for what in _misfits(matcher, sizes, network)]
+    refuse(problems)
     if layout == "SGRAF or RCL" and matcher == "scan":
         layout = "SCAN"
     options, notes = _scan_options(path, content.get("opt")) if matcher == "scan" else ({}, [])
@@ -92,79 +89,6 @@ def read(path: str | Path) -> Published:
     )
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The pickled dict, of tensors, arrays, plain values and an `argparse.Namespace`; nothing else is made or run."""
-    require(path, purpose="a published checkpoint (.pth.tar)")
-    try:
-        _refuse_compressed(path)
-        with torch.serialization.safe_globals(ALLOWED):
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except InputError:
-        raise
-    except Exception as error:  # torch's own message would advise to unpickle
-        if wanted := re.search(r"GLOBAL (\S+)", str(error)):
-            raise InputError(
-                f"{path}: refused: it asks for {wanted[1]}, and a checkpoint may hold tensors, arrays, plain values "
-                "and an argparse.Namespace only; nothing in it was run"
-            ) from error
-        raise InputError(
-            f"{path}: not a checkpoint, or a damaged one ({type(error).__name__}); download it again"
-        ) from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds a {type(content).__name__}, expected a dict; can read those of {SUPPORTED}")
-    return {str(key): value.array if isinstance(value, _Array) else value for key, value in content.items()}
-
-
-def _refuse_compressed(path: Path) -> None:
-    """Torch stores without compression; a file that grows on reading was made to fill the memory."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
-                raise InputError(f"{path}: refused: it unpacks to more than it holds, which no torch checkpoint does")
-
-
-class _DType:
-    """A numpy dtype in a pickle: plain numbers only."""
-
-    def __init__(self, code: str, align: bool = False, copy: bool = True) -> None:
-        if not re.fullmatch(r"b1|[iu][1248]|f[248]", code):
-            raise ValueError(f"arrays of {code!r} are not read")
-        self.dtype = np.dtype(code)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        if state[1] == ">":
-            self.dtype = self.dtype.newbyteorder(">")
-
-
-class _Array:
-    """A numpy array in a pickle."""
-
-    array: np.ndarray = np.empty(0)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, dtype, by_columns, data = state
-        values = np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if by_columns else "C")
-        self.array = values.astype(values.dtype.newbyteorder("="))
-
-
-def _new_array(kind: type, shape: tuple[int, ...], code: bytes) -> _Array:
-    return _Array()
-
-
-def _scalar(dtype: _DType, data: bytes) -> Any:
-    return np.frombuffer(data, dtype.dtype)[0].item()
-
-
-ALLOWED: list[Any] = [
-    argparse.Namespace,
-    (_DType, "numpy.dtype"),
-    (_Array, "numpy.ndarray"),
-    *((_new_array, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
-    *((_scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
-]
-"""What a checkpoint may name beside tensors; numpy's part is played by the few lines above."""
-
-
 def _networks(path: Path, content: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Whose layout this is, and its networks by their names in the file."""
     if {"model_A", "model_B"} <= content.keys():
@@ -172,10 +96,10 @@ def _networks(path: Path, content: Mapping[str, Any]) -> tuple[str, dict[str, An
     if "net" in content:
         return "L2RM", {"net": _parts_of_flat(content["net"])}
     if "net_A" in content:
-        raise InputError(f"{path}: MSCN's layout, whose meta-nets are not read here; can read those of {SUPPORTED}")
+        raise InputError("MSCN's layout, whose meta-nets are not read here", where=path, hint=READABLE)
     if "model" not in content:
         there = ", ".join(list(content)[:10]) or "nothing"
-        raise InputError(f"{path}: no 'model' in it, but {there}; can read checkpoints of {SUPPORTED}")
+        raise InputError(f"no 'model' in it, but {there}", where=path, hint=READABLE)
     model = content["model"]
     if isinstance(model, list | tuple) and len(model) == 6:  # weights, then three arrays of training
         return "GSC", {"model": model[:3]}
@@ -200,14 +124,15 @@ def _parts_of_flat(net: Any) -> Any:
     return parts
 
 
-def _flat(where: str, model: Any, limit: int, problems: list[str]) -> dict[str, Tensor]:
+def _flat(where: str, model: Any, limit: int, problems: list[InputError]) -> dict[str, Tensor]:
     """One network's weights under this package's names; what is no weight goes to the problems."""
     parts = list(model) if isinstance(model, list | tuple) else []
     if len(parts) not in (2, 3) or not all(isinstance(part, dict) for part in parts):
-        problems.append(f"{where}: must be a list of two or three dicts of weights (image, text, similarity)")
+        what = "must be a list of two or three dicts of weights (image, text, similarity)"
+        problems.append(InputError(what, where=where))
         return {}
     if any(str(key).removeprefix("module.").startswith("bert.") for key in parts[1]):
-        problems.append(f"{where}: its text encoder is BERT, which no matcher here has; can read those of {SUPPORTED}")
+        problems.append(InputError("its text encoder is BERT, which no matcher here has", where=where, hint=READABLE))
         return {}
     weights = {}
     for part, values in zip(PARTS, parts, strict=False):
@@ -216,11 +141,11 @@ def _flat(where: str, model: Any, limit: int, problems: list[str]) -> dict[str, 
             if name.startswith(UNUSED):
                 continue
             if problem := _unusable(value, limit):
-                problems.append(f"{where}: {name}: {problem}")
+                problems.append(InputError(problem, where=f"{where}: {name}"))
             else:
                 weights[name] = value
     if sum(value.numel() * value.element_size() for value in weights.values()) > limit:
-        problems.append(f"{where}: claims more numbers than the file can hold")
+        problems.append(InputError("claims more numbers than the file can hold", where=where))
     return weights
 
 
@@ -245,29 +170,30 @@ def _matcher(path: Path, weights: Mapping[str, Tensor]) -> str:
     }
     kinds = [kind for kind, prefix in found.items() if any(name.startswith(prefix) for name in weights)]
     if "saf" in kinds and "sgr" in kinds:
-        raise InputError(f"{path}: has the modules of both SAF and SGR; they are published apart, one file each")
+        what = "has the modules of both SAF and SGR, which are published apart"
+        raise InputError(what, where=path, hint="give a file for each")
     if not kinds:
         there = ", ".join(list(weights)[:10]) or "nothing"
-        raise InputError(f"{path}: no matcher (vse, saf, sgr, scan) has such weights: {there}")
+        raise InputError(f"no matcher (vse, saf, sgr, scan) has such weights: {there}", where=path)
     return kinds[0]
 
 
 def _sizes(matcher: str, weights: Mapping[str, Tensor]) -> dict[str, int]:
-    """The matcher's sizes as the tensors have them; what cannot be told is left out."""
+    """The matcher's sizes as the tensors have them; what cannot be read off is left out."""
     return {
         size: weights[name].shape[axis]
-        for size, (name, axis) in _told_by(matcher).items()
+        for size, (name, axis) in _size_tensors(matcher).items()
         if name in weights and weights[name].dim() > axis and weights[name].numel()
     }
 
 
-def _told_by(matcher: str) -> dict[str, tuple[str, int]]:
+def _size_tensors(matcher: str) -> dict[str, tuple[str, int]]:
     return LOCAL_SIZES if matcher in ("saf", "sgr") else SIZES
 
 
 def _misfits(matcher: str, sizes: dict[str, int], weights: Mapping[str, Tensor]) -> Iterator[str]:
     """Tensors that are missing, additional or misshapen."""
-    needed = _told_by(matcher)
+    needed = _size_tensors(matcher)
     with torch.device("meta"):  # names and shapes only
         expected = MATCHERS[matcher].kind(**(dict.fromkeys(needed, 2) | sizes)).state_dict()
     yield from (f"{name} is missing (as in {matcher})" for name in expected if name not in weights)
@@ -299,22 +225,22 @@ def _named(networks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 def _scan_options(path: Path, opt: Any) -> tuple[dict[str, Any], list[str]]:
     """SCAN's direction and pooling from the command line that it was trained with, and what that does not say."""
     given = vars(opt) if isinstance(opt, argparse.Namespace) else opt if isinstance(opt, dict) else {}
-    problems = []
+    problems: list[str] = []
     direction, pooling = given.get("cross_attn", "t2i"), given.get("agg_func", "LogSumExp")
     norm = given.get("raw_feature_norm", "clipped_l2norm")
     if str(direction) not in ("t2i", "i2t"):
-        problems.append(f"{path}: opt.cross_attn is {_short(direction)}, expected t2i or i2t")
+        problems.append(f"opt.cross_attn is {_short(direction)}, expected t2i or i2t")
     if str(pooling) not in POOLINGS:
-        problems.append(f"{path}: opt.agg_func is {_short(pooling)}, expected one of {', '.join(POOLINGS)}")
+        problems.append(f"opt.agg_func is {_short(pooling)}, expected one of {', '.join(POOLINGS)}")
     if str(norm) != "clipped_l2norm":
-        problems.append(f"{path}: opt.raw_feature_norm is {_short(norm)}, but clipped_l2norm is the one there is")
+        problems.append(f"opt.raw_feature_norm is {_short(norm)}, but only clipped_l2norm is implemented")
     options: dict[str, Any] = {"direction": str(direction), "pooling": POOLINGS.get(str(pooling))}
     for ours, theirs in (("smooth", "lambda_softmax"), ("sharp", "lambda_lse")):
         value = _number(given[theirs]) if theirs in given else 0.0
         if value is None or value < 0 or (theirs in given and not value):
-            problems.append(f"{path}: opt.{theirs} is {_short(given[theirs])}, expected a number above 0")
+            problems.append(f"opt.{theirs} is {_short(given[theirs])}, expected a number above 0")
         options[ours] = value
-    refuse([InputError(problem) for problem in problems])
+    refuse([InputError(problem, where=path) for problem in problems])
     unsaid = [name for name in ("cross_attn", "agg_func", "lambda_softmax", "lambda_lse") if name not in given]
     what = f"{options['direction']} with {options['pooling']}"
     notes = [f"{path.name} does not say {', '.join(unsaid)}: taken as {what} at the usual values"] if unsaid else []
@@ -328,11 +254,11 @@ def _short(value: Any) -> str:
 def _beliefs(path: Path, value: Any) -> np.ndarray:
     array = value.numpy() if isinstance(value, Tensor) else value
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind != "f":
-        raise InputError(f"{path}: move_gt must be one belief per pair, an array of numbers in one dimension")
+        raise InputError("move_gt must be one belief per pair, an array of numbers in one dimension", where=path)
     outside = np.flatnonzero(~((array >= 0) & (array <= 1)))
     if len(outside):
         where = ", ".join(f"entry {i} is {array[i]:g}" for i in outside[:10])
-        raise InputError(f"{path}: {len(outside)} beliefs of move_gt are not from 0 to 1: {where}")
+        raise InputError(f"{len(outside)} beliefs of move_gt are not from 0 to 1: {where}", where=path)
     return array.astype(np.float64)
 
 

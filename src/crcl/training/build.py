@@ -24,7 +24,8 @@ from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
 from crcl.runs.describe import stored_config
-from crcl.runs.folder import Learnt, Run, refuse_existing
+from crcl.runs.folder import Learnt, Run
+from crcl.runs.overwriting import refuse_existing
 from crcl.runs.restore import choose_device, matcher_maker
 from crcl.training.inputs import TrainingData, inverse_document_frequency, read_data, remarks, trusted_pairs, with_noise
 from crcl.training.loop import Schedule, fit

@@ -17,7 +17,8 @@ from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
 from crcl.progress import SILENT, Progress
 from crcl.runs import published
-from crcl.runs.folder import Learnt, Run, refuse_existing
+from crcl.runs.folder import Learnt, Run
+from crcl.runs.overwriting import refuse_existing
 from crcl.runs.published import Published
 from crcl.training.inputs import require_pixels
 

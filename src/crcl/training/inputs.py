@@ -280,7 +280,7 @@ def check_training_pairs(run: Run, pairs: Split, data: str) -> None:
             f"{data}: {len(pairs)} training pairs of {regions} regions, but {run.path} was trained on "
             f"{run.sizes['pairs']} pairs of {run.sizes['regions']}"
         )
-    if run.fingerprint and pairs.fingerprint() != run.fingerprint:
+    if pairs.fingerprint() != run.fingerprint:
         raise InputError(
             f"{data}: as many training pairs as {run.path} was trained on, but not the same captions and images in the "
             "same order: its beliefs would be put on other pairs"

@@ -1,0 +1,171 @@
+"""Export of a trained matcher as ONNX graphs, which run without torch.
+
+FOLDER/images.onnx    regions (batch, regions, features), mask (batch, regions) -> vectors (batch, size)
+FOLDER/texts.onnx     tokens (batch, words), lengths (batch,) -> vectors (batch, size)
+FOLDER/vocab.json     the words
+FOLDER/about.json     what goes in, what comes out, and how tokens are made
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from crcl.config import Config
+from crcl.data.text.vocabulary import END, PAD, START, UNK
+from crcl.errors import InputError, TrainingError
+from crcl.matchers import MATCHERS, Encoded, Ensemble
+from crcl.matchers.base import as_module, scoring
+from crcl.matchers.onnx_graphs import GRAPHS, images_graph, texts_graph
+from crcl.retrieval.export_files import ADVICE, FORMAT, json_bytes, new_folder, refuse_folder
+from crcl.retrieval.opening import open_scorer
+from crcl.retrieval.scoring import Scorer
+from crcl.runs.folder import Run
+from crcl.storage import write_bytes
+
+_REGIONS, _TOKENS = 256, 1024  # images may have more regions than in training, captions are cut
+_TOLERANCE = 1e-4
+_INSTEAD = "export without {onnx} to write the weights"
+
+
+def save_onnx(path: str | Path, output: str | Path, *, overwrite: bool = False) -> float | None:
+    """Write a run's matcher as a folder of ONNX graphs.
+
+    Gives the largest difference to torch on random inputs, or None where onnxruntime is not installed to compare.
+    """
+    output = Path(output).absolute()
+    run, config, scorer = open_scorer(path, device="cpu")
+    _refuse_matcher(config)
+    refuse_folder(output, overwrite=overwrite)
+    with new_folder(output) as fresh:
+        _write_onnx(fresh, run, config, scorer)
+        difference = largest_difference(fresh, scorer, features=run.sizes["features"])
+        if difference is not None and not difference < _TOLERANCE:
+            raise TrainingError(
+                f"{path}: the graphs' vectors differ from torch's by {difference:.1e}, so they were not kept; "
+                "please report this with the versions of torch, onnx and onnxruntime"
+            )
+    return difference
+
+
+def _write_onnx(folder: Path, run: Run, config: Config, scorer: Scorer) -> None:
+    matchers = _networks(scorer)
+    regions = max(_REGIONS, run.sizes["regions"])
+    tokens = min(config.data.max_words + 2, _TOKENS)  # <start> and <end>
+    scale = None if scorer.standardize is None else (scorer.standardize.mean, scorer.standardize.deviation)
+    features, embedding = run.sizes["features"], config.matcher.embedding
+    with scoring(scorer.matcher):
+        images = images_graph(matchers, features=features, embedding=embedding, longest=regions, scale=scale)
+        texts = texts_graph(matchers, embedding=embedding, longest=tokens)
+    about = {
+        "crcl_export": FORMAT,
+        "matcher": config.matcher.name,
+        "networks": run.networks,
+        "images.onnx": {
+            "regions": f"(batch, regions, {features}) float32, as they are in the features file",
+            "mask": f"(batch, regions) bool, true for the real regions of an image: 1 to {regions}",
+            "vectors": f"(batch, {embedding * run.networks}) float32",
+        },
+        "texts.onnx": {
+            "tokens": "(batch, words) int64, made as below",
+            "lengths": f"(batch,) int64, the real tokens of a caption: 1 to {tokens}",
+            "vectors": f"(batch, {embedding * run.networks}) float32",
+        },
+        "similarity": "inner product of an image's and a text's vector",
+        "max_words": tokens - 2,
+        "tokens": [
+            "lower-case the caption",
+            "cut it into words: nltk.tokenize.destructive.NLTKWordTokenizer().tokenize(caption)",
+            f"keep the first {tokens - 2} words",
+            f"number them by word2idx of vocab.json; a word that is not there is {UNK}",
+            f"put {START} before and {END} behind",
+            f"pad with {PAD} to the longest caption of the batch",
+        ],
+    }
+    write_bytes(folder / "images.onnx", images.SerializeToString(), advice=ADVICE)
+    write_bytes(folder / "texts.onnx", texts.SerializeToString(), advice=ADVICE)
+    write_bytes(folder / "vocab.json", json_bytes(scorer.vocabulary.to_json()), advice=ADVICE)
+    write_bytes(folder / "about.json", json_bytes(about), advice=ADVICE)
+
+
+def largest_difference(folder: str | Path, scorer: Scorer, *, features: int, seed: int = 0) -> float | None:
+    """How far the graphs' vectors are from torch's on random inputs of several sizes; None without onnxruntime."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    images, texts = (
+        onnxruntime.InferenceSession(str(Path(folder) / name), providers=["CPUExecutionProvider"])
+        for name in ("images.onnx", "texts.onnx")
+    )
+    rng = np.random.default_rng(seed)
+    largest = 0.0
+    for batch, length in ((1, 1), (2, 5), (7, 36), (3, 100)):
+        lengths = rng.integers(1, length + 1, batch)
+        real = np.arange(length) < lengths[:, None]
+        regions = rng.normal(size=(batch, length, features)).astype(np.float32)
+        tokens = np.where(real, rng.integers(0, len(scorer.vocabulary), real.shape), PAD)
+        if scorer.standardize is not None:
+            regions = regions * np.float32(scorer.standardize.deviation) + scorer.standardize.mean
+        found = images.run(None, {"regions": regions, "mask": real})[0]
+        largest = max(largest, _distance(found, _torch_images(scorer, regions, real)))
+        tokens, lengths = tokens[:, : scorer.max_words + 2], lengths.clip(max=scorer.max_words + 2)
+        found = texts.run(None, {"tokens": tokens, "lengths": lengths})[0]
+        largest = max(largest, _distance(found, _torch_texts(scorer, tokens, lengths)))
+    return largest
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(one - other).max())
+
+
+def _torch_images(scorer: Scorer, regions: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    if scorer.standardize is not None:
+        regions = scorer.standardize(regions.copy())
+    with scoring(scorer.matcher):
+        return _vectors(scorer.matcher.encode_images(torch.from_numpy(regions), torch.from_numpy(mask)))
+
+
+def _torch_texts(scorer: Scorer, tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    with scoring(scorer.matcher):
+        return _vectors(scorer.matcher.encode_texts(torch.from_numpy(tokens), torch.from_numpy(lengths)))
+
+
+def _vectors(encoded: Encoded) -> np.ndarray:
+    """One vector each; those of several networks one after the other, so that inner products are the mean of theirs."""
+    parts = [part.features for part in encoded.members or (encoded,)]
+    return (torch.cat(parts, dim=1) / len(parts) ** 0.5).numpy()
+
+
+def _networks(scorer: Scorer) -> Sequence[nn.Module]:
+    module = as_module(scorer.matcher)
+    return list(module.members) if isinstance(module, Ensemble) else [module]
+
+
+def _refuse_matcher(config: Config) -> None:
+    name = config.matcher.name
+    record = MATCHERS[name]
+    if record.pretrained:
+        what = f"{name} is a model of transformers, which other tools turn into graphs"
+        raise InputError(what, hint="export without {onnx}")
+    if record.reads_vectors:
+        raise InputError(f"{name} reads vectors of captions, for which there is no graph", hint=_INSTEAD)
+    if record.kind not in GRAPHS:
+        able = [other.name for other in MATCHERS.values() if other.kind in GRAPHS]
+        raise InputError(
+            f"{name} compares the regions of an image with the words of a caption, so neither has a vector of its own; "
+            f"there are graphs of {' and '.join(able)}",
+            hint=_INSTEAD,
+        )
+    if config.record.meta is not None:
+        raise InputError(
+            f"the meta-networks of {config.method} judge both vectors together, so no inner product of them is the "
+            "similarity; there are graphs for runs of other methods",
+            hint=_INSTEAD,
+        )
+    try:
+        import onnx  # noqa: F401 - is it there?
+    except ImportError as error:
+        raise InputError("ONNX graphs need the package onnx", hint="pip install 'crcl[onnx]'") from error

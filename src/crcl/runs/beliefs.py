@@ -1,0 +1,50 @@
+"""Beliefs in a run folder: those a training ends with (`.npz`), and those after each epoch (`beliefs.f16`)."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from crcl.runs.files import damaged, read_npz
+from crcl.storage import could_not_save, write_arrays
+
+
+def write_beliefs(path: Path, beliefs: np.ndarray, pairs: int) -> None:
+    """Write the beliefs in the pairs and, where there are more, in the decoys behind them."""
+    if len(beliefs) > pairs:
+        write_arrays(path, correspondence=beliefs[:pairs], decoys=beliefs[pairs:])
+    else:
+        write_arrays(path, correspondence=beliefs)
+
+
+def read_beliefs(path: Path, *, pairs: int, decoys: int) -> tuple[np.ndarray, np.ndarray]:
+    """The beliefs in the pairs (pairs,) and in the decoys (decoys,)."""
+    names = ("correspondence", "decoys") if decoys else ("correspondence",)
+    found = read_npz(path, *names)
+    beliefs, of_decoys = found["correspondence"], found.get("decoys", np.empty(0, dtype=np.float32))
+    for what, count, read in (("pairs", pairs, beliefs), ("decoys", decoys, of_decoys)):
+        if read.dtype != np.float32 or read.shape != (count,) or not np.isfinite(read).all():
+            raise damaged(path, f"not a belief for each of {count} {what}")
+    return beliefs, of_decoys
+
+
+def write_epoch(path: Path, epoch: int, correspondence: np.ndarray) -> None:
+    """Write the beliefs after an epoch at its place, and nothing behind it: an epoch done again gives the same file."""
+    place = 2 * len(correspondence) * epoch
+    try:
+        with path.open("r+b" if path.is_file() else "w+b") as file:
+            if file.seek(0, os.SEEK_END) < place:
+                raise damaged(path, f"not the beliefs of {epoch} epochs")
+            file.seek(place)
+            file.write(correspondence.astype("<f2").tobytes())
+            file.truncate()
+    except OSError as error:
+        raise could_not_save(path, error) from error
+
+
+def read_epochs(path: Path, *, epochs: int, pairs: int) -> np.ndarray:
+    """The beliefs after each epoch, (epochs, pairs) float32."""
+    found = np.fromfile(path, dtype="<f2", count=epochs * pairs) if path.is_file() else np.empty(0, "<f2")
+    if len(found) < epochs * pairs:
+        raise damaged(path, f"not the beliefs of {epochs} epochs")
+    return found.astype(np.float32).reshape(epochs, pairs)

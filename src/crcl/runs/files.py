@@ -1,0 +1,75 @@
+"""Files of a run folder: read with an error that says which one is damaged, and never unpickled."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from crcl.data.files import NPY_ERRORS
+from crcl.errors import InputError
+from crcl.storage import write_bytes
+
+
+def damaged(path: Path, why: object) -> InputError:
+    """The error for a file that no training wrote in this form."""
+    return InputError(f"damaged ({why})", where=path, hint="train again with {overwrite}")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
+        raise damaged(path, error) from error
+
+
+def read_npy(path: Path) -> np.ndarray:
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except NPY_ERRORS as error:
+        raise damaged(path, type(error).__name__) from error
+
+
+def read_npz(path: Path, *names: str) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in names}
+    except Exception as error:  # numpy's own message would advise to unpickle
+        raise damaged(path, type(error).__name__) from error
+
+
+def write_weights(path: Path, weights: dict[str, Tensor]) -> None:
+    plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    write_bytes(path, safetensors.torch.save(plain))
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Finite float32 weights, and whole numbers."""
+    try:
+        weights = safetensors.torch.load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise damaged(path, error) from error
+    for name, weight in weights.items():
+        if weight.is_floating_point() and (weight.dtype != torch.float32 or not weight.isfinite().all()):
+            what = f"in {weight.dtype}" if weight.dtype != torch.float32 else "not finite"
+            raise damaged(path, f"{name} is {what}")
+    return weights
+
+
+def write_state(path: Path, state: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_bytes(path, buffer.getbuffer())
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """A state of tensors and plain values."""
+    try:
+        return dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # torch's own message would advise to unpickle
+        raise damaged(path, type(error).__name__) from error
