@@ -459,7 +459,7 @@ def test_features_that_are_no_pixels_are_refused_with_the_command_that_makes_the
     models: dict[str, Path], table: Path, pixels: dict[str, Path], tmp_path: Path
 ) -> None:
     np.save(tmp_path / "features.npy", np.zeros((24, 36, 7), np.float16))
-    with pytest.raises(InputError, match=r"36 regions of 7 numbers, but .* reads 3 x 16 x 16 pixels; `crcl features"):
+    with pytest.raises(InputError, match=r"36 regions of 7 numbers, but .* reads 3 x 16 x 16 pixels; crcl.extract"):
         recipe.train(chosen(models, table, pixels, f"data.features={tmp_path}/features.npy"), tmp_path / "run")
 
 
@@ -477,5 +477,5 @@ def test_pixels_need_a_model_that_reads_them(models: dict[str, Path], table: Pat
 
 def test_without_transformers_the_extra_is_named(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"a published model needs the package transformers; pip install"):
+    with pytest.raises(InputError, match=r"matcher clip needs the package transformers: pip install"):
         load(str(models["clip"]))

@@ -28,7 +28,7 @@ from crcl.retrieval.export_onnx import save_onnx
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
 from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import checks, inputs
 
 DUAL = ["matcher.name=dual", "matcher.embedding=32"]
 NO_WORDS = Vocabulary(SPECIALS)
@@ -197,9 +197,9 @@ def test_vectors_of_another_size_or_none_are_refused(data: Path, tmp_path: Path)
     run = recipe.train(small_config(data, *DUAL), tmp_path / "run")
     other = read(write_embeddings(tmp_path / "other", text=9), "dev")
     with pytest.raises(InputError, match=r"vectors of 9 numbers, but .* was trained on vectors of 10 numbers"):
-        inputs.check_features(run, other)
+        checks.check_features(run, other)
     with pytest.raises(InputError, match="the captions come without vectors"):
-        inputs.check_features(run, replace(other, text_features=None))
+        checks.check_features(run, replace(other, text_features=None))
 
 
 def test_its_weights_can_be_exported_and_graphs_are_refused(data: Path, tmp_path: Path) -> None:

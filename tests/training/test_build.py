@@ -26,7 +26,8 @@ from crcl.retrieval.opening import open_scorer
 from crcl.runs.folder import Run
 from crcl.runs.restore import choose_device
 from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import checks, inputs
+from crcl.training.word_weights import inverse_document_frequency
 
 OF_WORDS = [name for name, record in MATCHERS.items() if not (record.reads_vectors or record.pretrained)]
 """The others: test_dual.py and test_clip.py."""
@@ -152,7 +153,7 @@ def test_a_built_vocabulary_has_the_words_of_train_and_dev_seen_often_enough(dat
 
 def test_words_weigh_by_how_few_captions_have_them(data: Path) -> None:
     found = inputs.read_data(small_config(data, "data.min_count=1"))
-    weights = inputs.inverse_document_frequency(found)
+    weights = inverse_document_frequency(found)
     captions = found.train.captions
     for word in ("a", "red", "snow"):
         having = sum(word in caption.split() for caption in captions)
@@ -303,7 +304,7 @@ def test_cut_captions_and_captions_of_unknown_words_are_told(tmp_path: Path) -> 
 
 def test_the_masked_word_weighs_no_more_than_words_do(tmp_path: Path) -> None:
     data = inputs.read_data(small_config(write_folder(tmp_path / "data")))
-    weights = inputs.inverse_document_frequency(data)
+    weights = inverse_document_frequency(data)
     assert weights[data.vocabulary.mask] < weights.max()
 
 
@@ -330,4 +331,4 @@ def test_a_local_matcher_refuses_images_with_another_number_of_regions(tmp_path:
     other = write_folder(tmp_path / "other")
     np.save(other / "test_ims.npy", np.load(other / "test_ims.npy")[:, :3])
     with pytest.raises(InputError, match=r"3 regions per image, but .* was trained on 4"):
-        inputs.check_features(run, read(other, "test"))
+        checks.check_features(run, read(other, "test"))

@@ -22,7 +22,7 @@ from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.similarity_file import check_similarity_file, similarity_file
 from crcl.runs.describe import conditions, stored_config
 from crcl.runs.folder import Run
-from crcl.training import inputs
+from crcl.training import checks, inputs
 
 
 def evaluate(
@@ -56,7 +56,7 @@ def evaluate(
         warn_if_unfinished(opened_run, stored)
     pairs = inputs.open_pairs(located(opened[0][1], data, features, ids, text_features)).split(split)
     for run, _, _ in opened:
-        inputs.check_features(run, pairs)
+        checks.check_features(run, pairs)
     check_folds(pairs, folds)
     if save_sims is not None:
         refuse_input(save_sims, pairs.source, opened[0][1].data.path)
@@ -129,7 +129,7 @@ def plot(
     if split != "none":
         _, _, scorer = open_scorer(run, device=device, memory=memory)
         pairs = data_of_run.split(split)
-        inputs.check_features(opened, pairs)
+        checks.check_features(opened, pairs)
         with shown.task("scoring") as progress:
             sims = mean_similarities([scorer], pairs, advance=progress)
         figures["ranks"] = drawing.ranks(sims, pairs, split)

@@ -16,7 +16,7 @@ from crcl.experiments.keys import hashed, is_read, job_key
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
 from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import checks, inputs
 
 OF_REGIONS = ("data.features", "data.ids", "data.text_features", "data.vocab", "data.standardize")
 """Settings about features and words, which a published model has its own of."""
@@ -293,7 +293,7 @@ class Planner:
     def _require_vectors(self, config: Config) -> None:
         """Refuse data without vectors of captions, once for all runs on them."""
         if config.data not in self._with_vectors:
-            inputs.require_vectors(config, inputs.open_pairs(config).split("train"))
+            checks.require_vectors(config, inputs.open_pairs(config).split("train"))
             self._with_vectors.append(config.data)
 
     def _untrained(self, row: Row, matcher: str, source: Source) -> Job:

@@ -27,8 +27,12 @@ from crcl.runs.describe import stored_config
 from crcl.runs.folder import Learnt, Run
 from crcl.runs.overwriting import refuse_existing
 from crcl.runs.restore import choose_device, matcher_maker
-from crcl.training.inputs import TrainingData, inverse_document_frequency, read_data, remarks, trusted_pairs, with_noise
+from crcl.training.inputs import read_data, with_noise
 from crcl.training.loop import Schedule, fit
+from crcl.training.remarks import remarks
+from crcl.training.training_data import TrainingData
+from crcl.training.trusted import trusted_pairs
+from crcl.training.word_weights import inverse_document_frequency
 
 
 def free_to_change() -> set[str]:

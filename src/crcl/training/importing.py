@@ -20,7 +20,7 @@ from crcl.runs import published
 from crcl.runs.folder import Learnt, Run
 from crcl.runs.overwriting import refuse_existing
 from crcl.runs.published import Published
-from crcl.training.inputs import require_pixels
+from crcl.training.checks import require_pixels
 
 
 def adopt(

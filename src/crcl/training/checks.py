@@ -1,0 +1,84 @@
+"""Refusals of pairs that a matcher cannot read, or that a run was not trained on."""
+
+from crcl.config import Config
+from crcl.data.split import Split
+from crcl.errors import InputError
+from crcl.matchers import MATCHERS
+from crcl.matchers.clip import Pretrained, image_side
+from crcl.runs.folder import Run
+
+
+def require_vectors(config: Config, pairs: Split) -> None:
+    """Refuse captions without the vectors that the matcher reads."""
+    if pairs.text_features is None:
+        raise InputError(
+            f"matcher {config.matcher.name} reads vectors of captions, and there are none",
+            where=config.data.path,
+            hint="give them with a table ({text_features}), give a folder of embeddings, or choose another {matcher}",
+        )
+
+
+def require_pixels(config: Config, pairs: Split, published: Pretrained) -> None:
+    """Refuse features that are not the pixels which a published model reads, and what would change them."""
+    side, name = image_side(published.model), config.matcher.model
+    if pairs.features.shape[1:] != (1, 3 * side * side):
+        regions, size = pairs.features.shape[1:]
+        raise InputError(
+            f"{regions} regions of {size} numbers, but {name} reads 3 x {side} x {side} pixels",
+            where=pairs.source,
+            hint="{extract_features()} makes them with the same {model} and {pixels}",
+        )
+    if config.data.standardize or config.data.vocab is not None:
+        key = "data.standardize" if config.data.standardize else "data.vocab"
+        raise InputError(f"{name} has its own pixels and tokens", where=key, hint="leave it out")
+
+
+def check_features(run: Run, pairs: Split) -> None:
+    """Refuse images that this run's matcher cannot read."""
+    size = pairs.features.shape[2]
+    if size != run.sizes["features"]:
+        raise InputError(
+            f"{size} numbers per region, but {run.path} was trained on {run.sizes['features']}", where=pairs.source
+        )
+    if "text_features" in run.sizes:
+        _check_texts(run, pairs)
+    regions = pairs.features.shape[1]
+    name = run.config["matcher"]["name"]
+    if MATCHERS[name].fixed_regions and regions != run.sizes["regions"]:
+        raise InputError(
+            f"{regions} regions per image, but {run.path} was trained on {run.sizes['regions']}, and its matcher "
+            f"({name}) knows no other number",
+            where=pairs.source,
+        )
+
+
+def _check_texts(run: Run, pairs: Split) -> None:
+    size, texts = run.sizes["text_features"], pairs.text_features
+    if texts is None or texts.shape[1] != size:
+        there = "the captions come without vectors" if texts is None else f"vectors of {texts.shape[1]} numbers"
+        raise InputError(f"{there}, but {run.path} was trained on vectors of {size} numbers", where=pairs.source)
+
+
+def check_training_pairs(run: Run, pairs: Split, data: str) -> None:
+    """Refuse pairs that are not the ones, in the order, that this run's beliefs are about."""
+    check_features(run, pairs)
+    regions = pairs.features.shape[1]
+    if (len(pairs), regions) != (run.sizes["pairs"], run.sizes["regions"]):
+        raise InputError(
+            f"{len(pairs)} training pairs of {regions} regions, but {run.path} was trained on "
+            f"{run.sizes['pairs']} pairs of {run.sizes['regions']}",
+            where=data,
+        )
+    if pairs.fingerprint() != run.fingerprint:
+        raise InputError(
+            f"as many training pairs as {run.path} was trained on, but not the same captions and images in the same "
+            "order: its beliefs would be put on other pairs",
+            where=data,
+        )
+    if run.features and pairs.features_digest() != run.features:
+        raise InputError(
+            f"the same images as {run.path} was trained on, by name, but other features: images, or how their "
+            "features are made, have changed since",
+            where=pairs.source,
+            hint="give the old ones with {features}, or train again",
+        )

@@ -1,0 +1,29 @@
+"""What to know of the pairs of a training, although nothing is wrong."""
+
+from crcl.config import Config
+from crcl.data.text.subwords import Subwords
+from crcl.training.training_data import TrainingData
+
+
+def remarks(data: TrainingData, config: Config) -> list[str]:
+    """What happened to the pairs that one would not see otherwise."""
+    cut, unknown = data.tokens.cut + data.dev_tokens.cut, data.tokens.unknown + data.dev_tokens.unknown
+    lines = []
+    if data.decoys is not None:
+        lines.append(
+            f"{len(data.decoys):,} known mismatches are trained on beside {len(data.clean):,} pairs, as decoys"
+        )
+    if cut and isinstance(data.vocabulary, Subwords):
+        lines.append(f"{cut} captions are longer than the {data.vocabulary.longest} tokens that the model reads: cut")
+    elif cut:
+        lines.append(f"{cut} captions are longer than {config.data.max_words} words and were cut (data.max_words)")
+    if unknown:
+        rare = f"that is seen {config.data.min_count} times or more (data.min_count)"
+        known = rare if config.data.vocab is None else f"of the vocabulary {config.data.vocab}"
+        lines.append(f"{unknown} captions have no word {known}: nothing can be learnt from them")
+    if several := [row for row, caption in zip(data.clean.rows, data.clean.captions, strict=True) if "\n" in caption]:
+        lines.append(
+            f"{len(several)} captions have several lines, the first in row {several[0] + 1}: if they should not, look "
+            "for a quotation mark that is not closed"
+        )
+    return lines

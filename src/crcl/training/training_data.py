@@ -1,0 +1,59 @@
+"""What a training reads, once all of it is there."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crcl.data.batches import Standardize
+from crcl.data.split import Split
+from crcl.data.text.subwords import Words
+from crcl.data.text.vectors import Texts, TextVectors
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a training reads: noisy train pairs with their truth (for measuring), dev pairs, words, features' scale."""
+
+    train: Split
+    clean: Split
+    """The training pairs as they were read, before any noise: for what is known of them, never for training."""
+    dev: Split
+    vocabulary: Words
+    tokens: Texts
+    dev_tokens: Texts
+    noise: np.ndarray | None
+    standardize: Standardize | None
+    trusted: np.ndarray | None
+    """Rows of the training pairs that are known to match, where the user names some."""
+    decoys: np.ndarray | None = None
+    """(decoys, 2), caption and image of each known mismatch at the end of `train`, behind the pairs."""
+    model: dict[str, Any] | None = None
+    """What is known of the published model that the matcher begins as, if it does."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the training pairs as they were read, before any noise."""
+        return self.clean.fingerprint()
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """Rows of trusted training pairs and, as in MSCN's experiments on COCO, of all pairs that show their images."""
+        if self.trusted is None:
+            return np.empty(0, dtype=np.int64)
+        shown = np.isin(self.train.image_index, self.clean.image_index[self.trusted])
+        return np.union1d(np.flatnonzero(shown), self.trusted)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Numbers of pairs, images, regions, features and words, as a run records them."""
+        _, regions, features = self.train.features.shape
+        texts = self.train.text_features
+        return {
+            "pairs": len(self.clean),
+            "images": self.train.images,
+            "regions": regions,
+            "features": features,
+            "vocabulary": len(self.vocabulary),
+            **({"text_features": texts.shape[1]} if isinstance(self.tokens, TextVectors) and texts is not None else {}),
+        }
