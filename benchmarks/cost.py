@@ -22,8 +22,7 @@ from crcl.data import scenes
 from crcl.features.grid import grid_features
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import build, inputs
 
 PLAIN = "infonce"
 
@@ -94,7 +93,7 @@ def measure(
     """Seconds of each epoch of each method, in turns, and how often it learnt from a pair on average."""
     epochs = options.warmup + 2 * options.half
     chosen = {method: configure(method, matcher, data, options) for method in methods_for(matcher, options.methods)}
-    trainings = {name: recipe.prepare(one, inputs.read_data(one)) for name, one in chosen.items()}
+    trainings = {name: build.prepare(one, inputs.read_data(one)) for name, one in chosen.items()}
     for method, _ in trainings.values():
         torch.manual_seed(0)
         method.begin_piece(0)
@@ -102,7 +101,7 @@ def measure(
     for epoch in range(epochs):
         for name, (method, batches) in trainings.items():
             started = time.perf_counter()
-            logs = list(method.train_epoch(batches, recipe.schedule(chosen[name]).clock(0, epoch, 0)))
+            logs = list(method.train_epoch(batches, build.schedule(chosen[name]).clock(0, epoch, 0)))
             seconds[name][epoch] = time.perf_counter() - started
             pairs[name][epoch] = sum(log.pairs for log in logs if log.phase == "train") / len(batches.pairs)
     return seconds, pairs

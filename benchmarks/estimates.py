@@ -24,8 +24,7 @@ from crcl.auditing import estimate as decoys
 from crcl.data import decoys as drawn_decoys
 from crcl.retrieval.opening import open_scorer
 from crcl.terminal import Terminal
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 
 def main() -> None:
@@ -62,7 +61,7 @@ def train(options: argparse.Namespace, method: str, rate: float, seed: int) -> t
         settings=options.settings,
     )
     folder = options.runs / f"{chosen.matcher.name}-{rate:g}-{method}-{seed}"
-    recipe.train(chosen, folder, resume=True, progress=Terminal())
+    session.train(chosen, folder, resume=True, progress=Terminal())
     return folder, chosen
 
 

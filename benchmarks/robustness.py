@@ -38,8 +38,7 @@ from crcl.retrieval.opening import open_scorer
 from crcl.runs.folder import Run
 from crcl.storage import write_json
 from crcl.terminal import Terminal
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import build, inputs, session
 
 
 def main() -> None:
@@ -144,13 +143,13 @@ def measured(job: dict[str, Any]) -> dict[str, Any]:
     folder = job["runs"] / f"{job['matcher']}-{job['rate']:g}-{job['method']}-{job['seed']}"
     values: dict[str, Any] = {}
     if (folder / "result.json").is_file():
-        recipe.refuse_changes(Run.open(folder), chosen)
+        session.refuse_changes(Run.open(folder), chosen)
         with suppress(ValueError):  # half a file is none
             values = json.loads((folder / "result.json").read_text("utf-8"))
     if not values and job["gather"]:
         return {"failed": "not trained yet"}
     if not values or (job["crowd"] is not None and "people" not in values):
-        run = recipe.train(chosen, folder, resume=True, progress=Terminal())
+        run = session.train(chosen, folder, resume=True, progress=Terminal())
         values = score(run, chosen, job["crowd"])
         write_json(folder / "result.json", values)
     return {**values, "seconds": seconds(folder)}
@@ -163,7 +162,7 @@ def seconds(folder: Path) -> float:
 
 
 def terminal(chosen: config.Config) -> Terminal:
-    return Terminal(recipe.schedule(chosen), networks=chosen.record.networks)
+    return Terminal(build.schedule(chosen), networks=chosen.record.networks)
 
 
 def score(run: Run, chosen: config.Config, crowd: Path | None) -> dict[str, Any]:

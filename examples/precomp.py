@@ -15,8 +15,7 @@ from crcl.data import scenes
 from crcl.features.grid import grid_features
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 folder, run_folder, settings = Path("scenes"), Path("run"), ["train.pieces=[3,3,6]", "ledger.freeze_epochs=2"]
 if len(sys.argv) == 2:
@@ -27,7 +26,7 @@ elif not folder.exists():
     scenes.write(folder, describe=grid_features, train=200, dev=40, test=40)
 
 chosen = config.load(preset="demo", base={"data.path": str(folder), "noise.rate": 0.4}, settings=settings)
-run = recipe.train(chosen, run_folder, resume=True)
+run = session.train(chosen, run_folder, resume=True)
 
 _, _, scorer = open_scorer(run.path)
 scores = evaluate([scorer], inputs.open_pairs(chosen).split("test"))

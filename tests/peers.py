@@ -24,8 +24,7 @@ from crcl.methods.two_networks import Twins
 from crcl.progress import Clock
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 
 def clock(epoch: int, step: int = 0) -> Clock:
@@ -131,7 +130,7 @@ def train_on_scenes(folder: Path, method: str, *settings: str) -> Reached:
         scenes.write(data, describe=grid_features, train=200, dev=40, test=100, seed=0)
     base = {"method": method, "data.path": str(data), "noise.rate": 0.4, "train.device": "cpu"}
     config = load(preset="demo", base=base, settings=["ledger.freeze_epochs=1", *settings])
-    run = recipe.train(config, folder / method)
+    run = session.train(config, folder / method)
     _, _, scorer = open_scorer(run.path)
     pairs = inputs.audited_pairs(run, config)
     detection = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
@@ -145,8 +144,8 @@ def assert_ends_alike_when_lost(tmp_path: Path, settings: Sequence[str], *, afte
     data = write_folder(tmp_path / "data", train=12)
     more = ("matcher.similarity=4", "train.batch_size=12", "train.save_minutes=0")
     chosen = small_config(data, *settings, *more)
-    expected = recipe.train(chosen, tmp_path / "reference").path
+    expected = session.train(chosen, tmp_path / "reference").path
     with pytest.raises(Stop):
-        recipe.train(chosen, tmp_path / "run", progress=StopAfter(after))
-    recipe.train(chosen, tmp_path / "run", resume=True)
+        session.train(chosen, tmp_path / "run", progress=StopAfter(after))
+    session.train(chosen, tmp_path / "run", resume=True)
     assert_same_runs(tmp_path / "run", expected)

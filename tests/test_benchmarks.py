@@ -12,7 +12,7 @@ from crcl.errors import TrainingError
 from crcl.methods import METHODS
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
-from crcl.training import build as recipe
+from crcl.training import session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import cost
@@ -68,7 +68,7 @@ def test_robustness_draws_the_seeds_that_are_there(tmp_path):
 
 
 def test_robustness_goes_on_after_a_training_that_fails(tmp_path, monkeypatch, capsys):
-    data, out, train = write_folder(tmp_path / "data"), tmp_path / "report.md", recipe.train
+    data, out, train = write_folder(tmp_path / "data"), tmp_path / "report.md", session.train
 
     def failing(chosen, *rest, **options):
         if chosen.method == "infonce":
@@ -87,7 +87,7 @@ def test_robustness_goes_on_after_a_training_that_fails(tmp_path, monkeypatch, c
         def __exit__(self, *error):
             pass
 
-    monkeypatch.setattr(recipe, "train", failing)
+    monkeypatch.setattr(session, "train", failing)
     monkeypatch.setattr(robustness, "ProcessPoolExecutor", Here)
     figure = ["--figure", str(tmp_path / "figure.png")]
     asked = words(data, tmp_path / "runs", "--methods", "infonce", "triplet", "--out", str(out), *figure)

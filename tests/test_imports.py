@@ -106,7 +106,7 @@ def test_plain_functions_stand_alone(module: str) -> None:
     assert GRAPH[module] <= {"errors"}
 
 
-def test_no_config_travels_below_the_recipe() -> None:
+def test_no_config_travels_below_runs() -> None:
     """Constructors take plain keyword arguments, so that the library works without any config."""
     users = {name for name, others in GRAPH.items() if "config" in others and not name.startswith("config")}
     assert users

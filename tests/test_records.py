@@ -23,8 +23,7 @@ from crcl.methods.settings import LossSettings
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
 from crcl.settings import Positive, Section, ShareBelowOne
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 SOURCE = Path(crcl.__file__).parent
 
@@ -103,7 +102,7 @@ TOY = ["method=soft", "matcher.name=mean", "soft.warmth=1.5", "matcher.slope=0.5
 @pytest.mark.usefixtures("added")
 def test_an_added_method_and_matcher_are_trained_and_evaluated_by_the_library(tmp_path: Path) -> None:
     chosen = small_config(write_folder(tmp_path / "data"), *TOY)
-    run = recipe.train(chosen, tmp_path / "run")
+    run = session.train(chosen, tmp_path / "run")
     assert len(run.metrics()) == 2  # the last piece only
     _, stored, scorer = open_scorer(run.path)
     assert stored == chosen

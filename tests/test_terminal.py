@@ -14,7 +14,7 @@ from tiny import Stop, StopAfter, small_config, write_folder
 from crcl import terminal as progress
 from crcl.progress import Advance, Clock, StepLog, Together
 from crcl.terminal import Terminal
-from crcl.training import build as recipe
+from crcl.training import session
 from crcl.training.tensorboard import TensorBoard
 
 PIECES = (1, 3)
@@ -179,8 +179,8 @@ def test_tensorboard_gets_the_scalars_of_every_epoch_once_though_the_training_wa
     config = small_config(write_folder(tmp_path / "data"))
     folder = tmp_path / "run" / "tensorboard"
     with pytest.raises(Stop):
-        recipe.train(config, tmp_path / "run", progress=Together(TensorBoard(folder), StopAfter(5)))
-    run = recipe.train(config, tmp_path / "run", resume=True, progress=TensorBoard(folder))
+        session.train(config, tmp_path / "run", progress=Together(TensorBoard(folder), StopAfter(5)))
+    run = session.train(config, tmp_path / "run", resume=True, progress=TensorBoard(folder))
     found = scalars(folder)
     records = run.metrics()
     assert [step for step, _ in found["loss"]] == [0, 1, 2]

@@ -19,7 +19,7 @@ from tiny import Answer, call, small_config, write_folder
 from crcl.auditing.clean import Cleaned, _with_key, clean
 from crcl.data.split import Split
 from crcl.errors import InputError
-from crcl.training import build as recipe
+from crcl.training import session
 
 Crcl = Callable[..., Answer]
 SPLITS = ["train", "train", "dev", "train", "test", "train"]
@@ -247,7 +247,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     table.write_text("\n".join(["image,caption,code", *lines]) + "\n")
     (data / "train_ims.npy").rename(folder / "features.npy")
     (folder / "ids.txt").write_text("".join(f"{image}.jpg\n" for image in range(24)))
-    run = recipe.train(small_config(table, **{"noise.rate": 0.0}), folder / "run").path
+    run = session.train(small_config(table, **{"noise.rate": 0.0}), folder / "run").path
     return table, run
 
 
@@ -285,7 +285,7 @@ def test_the_command_says_how_many_rows_were_removed_kept_and_not_judged(
 
 def test_the_command_refuses_what_is_no_table(crcl: Crcl, tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
-    run = recipe.train(small_config(data), tmp_path / "run").path
+    run = session.train(small_config(data), tmp_path / "run").path
     answer = crcl("clean", run, "-o", tmp_path / "cleaned.csv")
     assert answer.code == 2
     assert "not a table" in answer.err

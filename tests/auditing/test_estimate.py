@@ -13,7 +13,7 @@ from crcl.data import decoys as drawn_decoys
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.runs.folder import Run
-from crcl.training import build as recipe
+from crcl.training import session
 from crcl.training.inputs import read_data
 
 Tiny = Callable[..., Split]
@@ -75,7 +75,7 @@ def test_decoys_stand_behind_the_pairs(tiny: Tiny) -> None:
 def test_a_training_believes_in_decoys_as_in_pairs_and_writes_of_pairs_only(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     config = small_config(data, "data.decoys=0.25")
-    run = recipe.train(config, tmp_path / "run")
+    run = session.train(config, tmp_path / "run")
     assert run.sizes["pairs"] == 48
     assert run.load_ledger().shape == (48,)
     beliefs = run.load_decoy_ledger()
@@ -90,24 +90,24 @@ def test_a_training_believes_in_decoys_as_in_pairs_and_writes_of_pairs_only(tmp_
 
 def test_without_decoys_nothing_is_different(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
-    run = recipe.train(small_config(data), tmp_path / "run")
+    run = session.train(small_config(data), tmp_path / "run")
     assert run.decoys() is None
     assert len(run.load_decoy_ledger()) == 0
 
 
 def test_a_training_goes_on_from_a_run_with_the_same_decoys_only(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
-    first = recipe.train(small_config(data, "data.decoys=0.25"), tmp_path / "first")
+    first = session.train(small_config(data, "data.decoys=0.25"), tmp_path / "first")
     said: list[str] = []
     start = {"train.start": str(tmp_path / "first")}
-    second = recipe.train(small_config(data, "data.decoys=0.25", **start), tmp_path / "second", progress=Noting(said))
+    second = session.train(small_config(data, "data.decoys=0.25", **start), tmp_path / "second", progress=Noting(said))
     begun = second.load_start()
     assert begun is not None
     assert begun.beliefs is not None
     np.testing.assert_array_equal(begun.beliefs, np.concatenate([first.load_ledger(), first.load_decoy_ledger()]))
     assert said == ["12 known mismatches are trained on beside 48 pairs, as decoys"]
     said.clear()
-    third = recipe.train(small_config(data, **start), tmp_path / "third", progress=Noting(said))
+    third = session.train(small_config(data, **start), tmp_path / "third", progress=Noting(said))
     begun = third.load_start()
     assert begun is not None
     assert begun.beliefs is None
@@ -117,7 +117,7 @@ def test_a_training_goes_on_from_a_run_with_the_same_decoys_only(tmp_path: Path)
 def test_decoys_need_a_second_image(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data", train=1, captions=2)
     with pytest.raises(InputError, match="one image"):
-        recipe.train(small_config(data, "data.decoys=0.5", "noise.rate=0"), tmp_path / "run")
+        session.train(small_config(data, "data.decoys=0.5", "noise.rate=0"), tmp_path / "run")
 
 
 def mixture(rng: np.random.Generator, rate: float, *, pairs: int = 20_000) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ import pytest
 from tiny import Answer, call, command, small_config, train_command, write_folder
 
 from crcl.runs.folder import FORMAT
-from crcl.training import build as recipe
+from crcl.training import session
 
 Refused = Callable[..., str]
 
@@ -24,7 +24,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(data: Path, tmp_path: Path) -> Path:
-    return recipe.train(small_config(data), tmp_path / "run").path
+    return session.train(small_config(data), tmp_path / "run").path
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_invalid_utf8_is_refused_with_file_and_line(data: Path, train: Refused) 
 def test_a_caption_of_ten_thousand_words_and_one_of_unknown_words_are_no_error(data: Path, tmp_path: Path) -> None:
     replace_caption(data, 3, b"dog " * 10_000)
     replace_caption(data, 4, b"xyzzy")
-    assert len(recipe.train(small_config(data), tmp_path / "new").metrics()) == 3
+    assert len(session.train(small_config(data), tmp_path / "new").metrics()) == 3
 
 
 # Features

@@ -29,8 +29,7 @@ from crcl.retrieval.opening import open_scorer
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.terminal import Terminal
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 COMMANDS = [
     "train",
@@ -63,7 +62,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(data: Path) -> Path:
-    return recipe.train(small_config(data), data.parent / "trained").path
+    return session.train(small_config(data), data.parent / "trained").path
 
 
 def test_the_help_lists_every_command(crcl: Crcl) -> None:
@@ -181,7 +180,7 @@ def test_train_does_not_touch_an_existing_run_and_overwrites_it_if_asked(
 
 def test_resume_needs_nothing_but_data_and_run(crcl: Crcl, data: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(5))
+        session.train(small_config(data), tmp_path / "run", progress=StopAfter(5))
     answer = crcl("train", data, "-o", tmp_path / "run", "--resume")
     assert answer.code == 0, answer.err
     assert len(Run.open(tmp_path / "run").metrics()) == 3
@@ -199,7 +198,7 @@ def test_resume_refuses_another_training(crcl: Crcl, data: Path, tmp_path: Path)
 def test_resume_follows_data_that_has_moved(crcl: Crcl, tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(5))
+        session.train(small_config(data), tmp_path / "run", progress=StopAfter(5))
     data.rename(tmp_path / "moved")
     answer = crcl("train", tmp_path / "moved", "-o", tmp_path / "run", "--resume")
     assert answer.code == 0, answer.err
@@ -233,7 +232,7 @@ def test_ctrl_c_outside_of_training_says_how_to_go_on_too(
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(recipe, "read_data", interrupted)
+    monkeypatch.setattr(session, "read_data", interrupted)
     monkeypatch.setattr("crcl.experiments.demo.demo", interrupted)
     answer = crcl(*words)
     assert answer.code == 130
@@ -285,7 +284,7 @@ def test_evaluate_averages_folds(crcl: Crcl, trained: Path) -> None:
 
 
 def test_several_runs_are_evaluated_as_one_ensemble(crcl: Crcl, data: Path, trained: Path, tmp_path: Path) -> None:
-    other = recipe.train(small_config(data, "train.seed=1", "data.standardize=true"), tmp_path / "other").path
+    other = session.train(small_config(data, "train.seed=1", "data.standardize=true"), tmp_path / "other").path
     answer = crcl("evaluate", trained, other, "--json")
     assert answer.code == 0, answer.err
     pairs = read(data, "test")
@@ -297,7 +296,7 @@ def test_several_runs_are_evaluated_as_one_ensemble(crcl: Crcl, data: Path, trai
 
 
 def test_each_of_several_runs_is_told_alone_best_first(crcl: Crcl, data: Path, trained: Path, tmp_path: Path) -> None:
-    other = recipe.train(small_config(data, "train.seed=1"), tmp_path / "other").path
+    other = session.train(small_config(data, "train.seed=1"), tmp_path / "other").path
     alone = [json.loads(crcl("evaluate", run, "--json").out) for run in (trained, other)]
     members = json.loads(crcl("evaluate", trained, other, "--json").out)["members"]
     assert [member["run"] for member in members] == [str(trained), str(other)]
@@ -344,7 +343,7 @@ def test_similarities_are_never_written_where_they_should_not_be(
     monkeypatch.chdir(tmp_path)
     data = write_folder(tmp_path / "data")
     (data / "test_caps.npy").write_text("text")
-    recipe.train(small_config(data), tmp_path / "run")
+    session.train(small_config(data), tmp_path / "run")
     before = {file: file.read_bytes() for file in sorted(tmp_path.rglob("*")) if file.is_file()}
     answer = crcl("evaluate", "run", *words)
     assert answer.code == 2
@@ -411,7 +410,7 @@ def test_audit_writes_all_training_pairs_worst_first(
 def test_audit_without_known_truth_prints_no_scores_and_writes_into_the_run(
     crcl: Crcl, data: Path, tmp_path: Path
 ) -> None:
-    recipe.train(small_config(data, "noise.rate=0.0"), tmp_path / "run")
+    session.train(small_config(data, "noise.rate=0.0"), tmp_path / "run")
     answer = crcl("audit", tmp_path / "run")
     assert answer.code == 0, answer.err
     assert "auroc" not in answer.out
@@ -469,7 +468,7 @@ def test_an_unfinished_run_is_told_and_a_finished_one_too(
 ) -> None:
     data, run = write_folder(tmp_path / "data"), tmp_path / "run"
     with pytest.raises(Stop):
-        recipe.train(small_config(data), run, progress=StopAfter(7))
+        session.train(small_config(data), run, progress=StopAfter(7))
     for word in ("audit", "evaluate"):
         assert "stopped after" in call(capsys, monkeypatch, word, str(run)).err
     assert call(capsys, monkeypatch, *train_command(data, run, "--resume")).code == 0

@@ -10,7 +10,7 @@ from tiny import SMALL, call, small_config, train_command
 
 from crcl.data.sources import table as tables
 from crcl.training import inputs
-from crcl.training.build import train
+from crcl.training.session import train
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from crcl.data.images import decode, read_file
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, TrainingError
 from crcl.training import inputs
-from crcl.training.build import train
+from crcl.training.session import train
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 2, 5)).astype(np.float32)
 TEXTS = np.random.default_rng(1).normal(size=(6, 4)).astype(np.float16)

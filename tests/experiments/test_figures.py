@@ -11,8 +11,7 @@ from crcl.experiments import figures as drawing
 from crcl.metrics import detection
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +21,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path) -> Run:
-    return recipe.train(small_config(data), data.parent / "run")
+    return session.train(small_config(data), data.parent / "run")
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
@@ -37,7 +36,7 @@ def test_a_run_is_drawn(run, tmp_path, capsys, monkeypatch, ending):
 
 
 def test_without_noise_or_a_split_there_is_less_to_draw(data, tmp_path, capsys, monkeypatch):
-    clean = recipe.train(small_config(data, "noise.rate=0.0"), tmp_path / "clean")
+    clean = session.train(small_config(data, "noise.rate=0.0"), tmp_path / "clean")
     answer = call(capsys, monkeypatch, "plot", str(clean.path), "--split", "none")
     assert answer.code == 0, answer.err
     assert sorted(path.name for path in (clean.path / "plots").iterdir()) == ["curves.png", "ridge.png"]
@@ -69,17 +68,17 @@ def test_detection_is_measured_against_the_injected_noise(run):
 def test_beliefs_of_epochs_that_were_lost_are_noticed(data, tmp_path):
     config = small_config(data, "train.pieces=[3]")
     with pytest.raises(Stop):
-        recipe.train(config, tmp_path / "run", progress=StopAfter(5))
+        session.train(config, tmp_path / "run", progress=StopAfter(5))
     run = Run.open(tmp_path / "run")
     (run.path / "beliefs.f16").unlink()
-    for reads in (run.kept_beliefs, lambda: recipe.train(config, run.path, resume=True)):
+    for reads in (run.kept_beliefs, lambda: session.train(config, run.path, resume=True)):
         with pytest.raises(InputError, match=r"beliefs\.f16: damaged \(not the beliefs of 1 epochs\)"):
             reads()
 
 
 def test_a_run_without_epochs_or_with_damaged_metrics_is_refused(data, tmp_path, capsys, monkeypatch):
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(1))
+        session.train(small_config(data), tmp_path / "run", progress=StopAfter(1))
     answer = call(capsys, monkeypatch, "plot", str(tmp_path / "run"))
     assert answer.code == 2
     assert "there are no epochs to draw" in answer.err

@@ -32,8 +32,7 @@ from crcl.progress import SILENT
 from crcl.retrieval.evaluation import mean_similarities
 from crcl.retrieval.opening import open_scorer
 from crcl.storage import is_locked, locked
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 NAMES = [name for name in experiments.NAMES if name != "table3"]
 
@@ -151,8 +150,8 @@ def test_a_second_call_trains_and_scores_nothing_and_writes_the_same(
     def refuse(*given: object, **options: object) -> None:
         raise AssertionError("nothing is left to do")
 
-    monkeypatch.setattr(recipe, "train", refuse)
-    monkeypatch.setattr(recipe, "open_scorer", refuse)
+    monkeypatch.setattr(session, "train", refuse)
+    monkeypatch.setattr(session, "open_scorer", refuse)
     answer = crcl(*asked)
     assert answer.code == 0
     assert not answer.err
@@ -206,7 +205,7 @@ def test_every_swept_parameter_changes_what_comes_out(parameter: str, tmp_path: 
     store, sums = jobs.Store(tmp_path / "out"), set()
     for entry in (swept[0], swept[2], swept[-1]):
         (trial,) = entry.trials
-        recipe.train(trial.jobs[0].config, store.run(trial.jobs[0]), resume=True)
+        session.train(trial.jobs[0].config, store.run(trial.jobs[0]), resume=True)
         sums.add(store.measure(trial)[6])
     assert len(sums) > 1
 
@@ -219,7 +218,7 @@ def test_an_ensemble_is_the_mean_of_similarities(data: Path, out: Path) -> None:
     assert [job.config.matcher.name for job in trial.jobs] == ["saf", "sgr"]
     store = jobs.Store(out)
     for job in trial.jobs:
-        recipe.train(job.config, store.run(job), resume=True)
+        session.train(job.config, store.run(job), resume=True)
     found = store.measure(trial)
     scorers = [open_scorer(store.run(job))[2] for job in trial.jobs]
     test = inputs.open_pairs(trial.jobs[0].config).split("test")
@@ -497,7 +496,7 @@ def test_a_failed_run_costs_its_own_cell_alone(
     def stumble(*given: object, **options: object) -> None:
         raise TrainingError("the loss is NaN")
 
-    monkeypatch.setattr(recipe, "train", stumble)
+    monkeypatch.setattr(session, "train", stumble)
     answer = crcl(*words("table4", data, tmp_path))
     assert answer.code == 1
     assert "1 of 12 runs failed:\ninfonce on bow, pairs, 60 % mismatched, seed 1: the loss is NaN" in answer.err
@@ -511,7 +510,7 @@ def test_ctrl_c_says_how_to_go_on(crcl: Crcl, data: Path, tmp_path: Path, monkey
     def stop(*given: object, **options: object) -> None:
         raise Interrupted
 
-    monkeypatch.setattr(recipe, "train", stop)
+    monkeypatch.setattr(session, "train", stop)
     asked = words("table4", data, tmp_path)
     answer = crcl(*asked)
     assert answer.code == 130

@@ -27,7 +27,7 @@ from crcl.matchers.clip import load
 from crcl.methods import METHODS
 from crcl.metrics import retrieval
 from crcl.retrieval.opening import open_scorer
-from crcl.training import build as recipe
+from crcl.training import build, session
 from crcl.training import importing as adopt
 
 transformers = pytest.importorskip("transformers")
@@ -225,7 +225,7 @@ def test_the_commands_of_the_page_run_and_the_run_outlives_the_model(
 def test_every_method_but_mscn_trains_it(
     models: dict[str, Path], table: Path, pixels: dict[str, Path], tmp_path: Path, method: str
 ) -> None:
-    run = recipe.train(chosen(models, table, pixels, method=method), tmp_path / "run")
+    run = session.train(chosen(models, table, pixels, method=method), tmp_path / "run")
     _, _, scorer = open_scorer(run.path, device="cpu")
     before, after = load_file(run.path / "start.safetensors"), scorer.matcher.state_dict()  # type: ignore[attr-defined]
     prefix = "members.1." if run.networks == 2 else ""
@@ -244,8 +244,8 @@ def test_every_piece_begins_as_the_published_model(
 ) -> None:
     settings = chosen(models, table, pixels)
     found = load(str(models["clip"]))
-    data = recipe.read_data(settings, published=found)
-    method, _ = recipe.prepare(settings, data, start=recipe.Learnt(found.weights))
+    data = session.read_data(settings, published=found)
+    method, _ = build.prepare(settings, data, start=build.Learnt(found.weights))
     for piece in (0, 1):
         method.begin_piece(piece)
         for name, weight in method.matcher.state_dict().items():  # type: ignore[attr-defined]
@@ -257,8 +257,8 @@ def test_training_batches_show_captions_and_pixels_as_they_are(
     models: dict[str, Path], table: Path, pixels: dict[str, Path]
 ) -> None:
     settings = chosen(models, table, pixels, "train.augment=true")
-    data = recipe.read_data(settings, published=load(str(models["clip"])))
-    _, batches = recipe.prepare(settings, data)
+    data = session.read_data(settings, published=load(str(models["clip"])))
+    _, batches = build.prepare(settings, data)
     for batch in batches.epoch(0):
         ids, real = data.tokens.side_by_side(batch.pairs.numpy())
         np.testing.assert_array_equal(batch.tokens.numpy(), ids)
@@ -271,11 +271,11 @@ def test_a_training_that_was_stopped_ends_as_if_it_had_not_been_without_the_mode
 ) -> None:
     model = shutil.copytree(models["clip"], tmp_path / "model")
     settings = chosen({"clip": model}, table, pixels, "train.save_minutes=0")
-    recipe.train(settings, tmp_path / "whole")
+    session.train(settings, tmp_path / "whole")
     with pytest.raises(Stop):
-        recipe.train(settings, tmp_path / "stopped", progress=StopAfter(6))
+        session.train(settings, tmp_path / "stopped", progress=StopAfter(6))
     shutil.rmtree(model)
-    recipe.train(settings, tmp_path / "stopped", resume=True)
+    session.train(settings, tmp_path / "stopped", resume=True)
     assert_same_runs(tmp_path / "whole", tmp_path / "stopped")
 
 
@@ -286,8 +286,8 @@ def test_an_imported_model_is_trained_further_as_if_named_in_the_command(
         f"data.{key}": str(pixels["clip"] / name) for key, name in (("features", "features.npy"), ("ids", "ids.txt"))
     }
     base |= {"data.path": str(table), "noise.rate": 0.4, "train.start": str(imported)}
-    further = recipe.train(recipe.asked_config(preset="clip", base=base, settings=QUICK), tmp_path / "further")
-    direct = recipe.train(chosen(models, table, pixels), tmp_path / "direct")
+    further = session.train(session.new_config(preset="clip", base=base, settings=QUICK), tmp_path / "further")
+    direct = session.train(chosen(models, table, pixels), tmp_path / "direct")
     for name in ("matcher.safetensors", "tokenizer.json", "model.json", "metrics.jsonl"):
         assert (further.path / name).read_bytes() == (direct.path / name).read_bytes(), name
 
@@ -296,7 +296,7 @@ def test_an_imported_model_is_trained_further_as_if_named_in_the_command(
 def test_an_exported_model_is_read_by_transformers_and_imported_again(
     models: dict[str, Path], table: Path, pixels: dict[str, Path], crcl: Crcl, tmp_path: Path, kind: str
 ) -> None:
-    run = recipe.train(chosen(models, table, pixels, kind=kind, method="infonce"), tmp_path / "run")
+    run = session.train(chosen(models, table, pixels, kind=kind, method="infonce"), tmp_path / "run")
     answer = crcl("export", run.path, "-o", tmp_path / "model")
     assert answer.code == 0, answer.err
     shutil.copy(models[kind] / "preprocessor_config.json", tmp_path / "model")
@@ -451,7 +451,7 @@ def test_settings_that_do_not_go_with_it_are_told(
     models: dict[str, Path], table: Path, pixels: dict[str, Path], tmp_path: Path, settings: list[str], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        recipe.train(chosen(models, table, pixels, *settings), tmp_path / "run")
+        session.train(chosen(models, table, pixels, *settings), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -460,7 +460,7 @@ def test_features_that_are_no_pixels_are_refused_with_the_command_that_makes_the
 ) -> None:
     np.save(tmp_path / "features.npy", np.zeros((24, 36, 7), np.float16))
     with pytest.raises(InputError, match=r"36 regions of 7 numbers, but .* reads 3 x 16 x 16 pixels; crcl.extract"):
-        recipe.train(chosen(models, table, pixels, f"data.features={tmp_path}/features.npy"), tmp_path / "run")
+        session.train(chosen(models, table, pixels, f"data.features={tmp_path}/features.npy"), tmp_path / "run")
 
 
 def test_pixels_need_a_model_that_reads_them(models: dict[str, Path], table: Path, crcl: Crcl, tmp_path: Path) -> None:

@@ -27,8 +27,7 @@ from crcl.retrieval.export import load_weights, save_weights
 from crcl.retrieval.export_onnx import save_onnx
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
-from crcl.training import build as recipe
-from crcl.training import checks, inputs
+from crcl.training import checks, inputs, session
 
 DUAL = ["matcher.name=dual", "matcher.embedding=32"]
 NO_WORDS = Vocabulary(SPECIALS)
@@ -109,7 +108,7 @@ def test_blocks_folds_and_ensembles_score_as_one_product(tmp_path: Path) -> None
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_it_and_leaves_a_run_that_can_be_scored(data: Path, tmp_path: Path, method: str) -> None:
     chosen = small_config(data, *DUAL, method=method)
-    run = recipe.train(chosen, tmp_path / "run")
+    run = session.train(chosen, tmp_path / "run")
     assert len(run.metrics()) == (3 if method == "crcl" else 2)
     opened, stored, scorer = open_scorer(run.path)
     assert opened.sizes["text_features"] == 10
@@ -121,7 +120,7 @@ def detected(tmp_path: Path, text: int) -> Detection:
     data = write_embeddings(tmp_path / "data", 800, text=text)
     settings = ["matcher.embedding=64", "train.batch_size=64", "train.lr=0.002", "train.pieces=[2,4]"]
     base = {"data.path": str(data), "noise.rate": 0.4}
-    run = recipe.train(config.load(preset="embeddings", base=base, settings=settings), tmp_path / "run")
+    run = session.train(config.load(preset="embeddings", base=base, settings=settings), tmp_path / "run")
     _, stored, scorer = open_scorer(run.path)
     pairs = inputs.audited_pairs(run, stored)
     found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
@@ -136,10 +135,10 @@ def test_mismatches_among_embeddings_are_found(tmp_path: Path, text: int) -> Non
 
 def test_a_training_on_vectors_that_was_stopped_ends_as_if_it_had_not_been(data: Path, tmp_path: Path) -> None:
     chosen = small_config(data, *DUAL, "train.save_minutes=0")
-    recipe.train(chosen, tmp_path / "whole")
+    session.train(chosen, tmp_path / "whole")
     with pytest.raises(Stop):
-        recipe.train(chosen, tmp_path / "stopped", progress=StopAfter(9))
-    recipe.train(chosen, tmp_path / "stopped", resume=True)
+        session.train(chosen, tmp_path / "stopped", progress=StopAfter(9))
+    session.train(chosen, tmp_path / "stopped", resume=True)
     assert_same_runs(tmp_path / "whole", tmp_path / "stopped")
 
 
@@ -183,18 +182,18 @@ def test_from_the_command_line_a_table_with_two_files_is_audited_where_it_has_mo
 
 def test_captions_without_vectors_are_refused_with_what_to_give(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="matcher dual reads vectors of captions, and there are none; give them with"):
-        recipe.train(small_config(write_folder(tmp_path / "data"), *DUAL), tmp_path / "run")
+        session.train(small_config(write_folder(tmp_path / "data"), *DUAL), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_other_matchers_read_the_words_of_embeddings(data: Path, tmp_path: Path) -> None:
-    run = recipe.train(small_config(data), tmp_path / "run")
+    run = session.train(small_config(data), tmp_path / "run")
     assert "text_features" not in run.sizes
     assert len(run.vocabulary()) > len(NO_WORDS)
 
 
 def test_vectors_of_another_size_or_none_are_refused(data: Path, tmp_path: Path) -> None:
-    run = recipe.train(small_config(data, *DUAL), tmp_path / "run")
+    run = session.train(small_config(data, *DUAL), tmp_path / "run")
     other = read(write_embeddings(tmp_path / "other", text=9), "dev")
     with pytest.raises(InputError, match=r"vectors of 9 numbers, but .* was trained on vectors of 10 numbers"):
         checks.check_features(run, other)
@@ -203,7 +202,7 @@ def test_vectors_of_another_size_or_none_are_refused(data: Path, tmp_path: Path)
 
 
 def test_its_weights_can_be_exported_and_graphs_are_refused(data: Path, tmp_path: Path) -> None:
-    run = recipe.train(small_config(data, *DUAL), tmp_path / "run")
+    run = session.train(small_config(data, *DUAL), tmp_path / "run")
     save_weights(run.path, tmp_path / "dual.safetensors")
     pairs = read(data, "dev")
     _, _, scorer = open_scorer(run.path)
@@ -214,9 +213,9 @@ def test_its_weights_can_be_exported_and_graphs_are_refused(data: Path, tmp_path
 
 
 def test_a_run_goes_on_from_another_run_on_vectors(data: Path, tmp_path: Path) -> None:
-    first = recipe.train(small_config(data, *DUAL), tmp_path / "first")
-    chosen = recipe.asked_config(
+    first = session.train(small_config(data, *DUAL), tmp_path / "first")
+    chosen = session.new_config(
         base={"data.path": str(data), "noise.rate": 0.4, "train.start": str(first.path)}, settings=[*SMALL, *DUAL]
     )
-    second = recipe.train(chosen, tmp_path / "second")
+    second = session.train(chosen, tmp_path / "second")
     assert second.sizes == first.sizes

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from crcl.matchers import SAF, SGR, Bow, Encoded, Ensemble
 from crcl.retrieval.opening import open_scorer
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 SIZES = {"features": 6, "vocabulary": 12, "embedding": 8, "word": 5}
 
@@ -60,7 +59,7 @@ def test_an_ensemble_of_nothing_is_refused() -> None:
 
 
 def test_a_run_of_two_networks_opens_as_their_ensemble(tmp_path: Path) -> None:
-    run = recipe.train(small_config(write_folder(tmp_path / "data")), tmp_path / "run")
+    run = session.train(small_config(write_folder(tmp_path / "data")), tmp_path / "run")
     weights = run.load_matcher()
     run.save_matcher({f"members.{n}.{name}": value.clone() for n in (0, 1) for name, value in weights.items()})
     about = json.loads((run.path / "config.json").read_text("utf-8"))

@@ -22,7 +22,7 @@ from crcl.matchers.base import scoring
 from crcl.methods.base import Learner
 from crcl.methods.decl import DECL
 from crcl.progress import Clock
-from crcl.training import build as recipe
+from crcl.training import session
 
 Numbers = Callable[[str], dict[str, np.ndarray]]
 MATCHED = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0])
@@ -246,12 +246,12 @@ def test_lost_in_any_phase_a_training_with_dropout_ends_bit_identical(tmp_path: 
     data = write_folder(tmp_path / "data", train=12)
     settings = ["method=decl", "matcher.name=saf", "matcher.similarity=4", "train.pieces=[3]", "decl.shrink=1"]
     chosen = small_config(data, *settings, "train.batch_size=12", "train.save_minutes=0")
-    expected = recipe.train(chosen, tmp_path / "reference").path
+    expected = session.train(chosen, tmp_path / "reference").path
     for steps in (3, 6, 9):  # 2 in the warm-up, then twice 2 of division and 2 of training
         run = tmp_path / f"run{steps}"
         with pytest.raises(Stop):
-            recipe.train(chosen, run, progress=StopAfter(steps))
-        recipe.train(chosen, run, resume=True)
+            session.train(chosen, run, progress=StopAfter(steps))
+        session.train(chosen, run, resume=True)
         assert_same_runs(run, expected)
 
 

@@ -12,7 +12,7 @@ from tiny import Answer, call, small_config, write_folder
 
 from crcl import config
 from crcl.methods import METHODS
-from crcl.training import build as recipe
+from crcl.training import session
 
 OWN = {"crcl": 0.1, "gsc": 0.1, "decl": 0.5, "ncr": 0.5, "bicro": 0.5, "mscn": 0.5, "l2rm": 0.5}
 each_method = pytest.mark.parametrize("method", METHODS)
@@ -22,7 +22,7 @@ each_method = pytest.mark.parametrize("method", METHODS)
 def test_a_run_is_audited_at_the_threshold_of_its_method(
     method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = recipe.train(small_config(write_folder(tmp_path / "data"), method=method), tmp_path / "run").path
+    run = session.train(small_config(write_folder(tmp_path / "data"), method=method), tmp_path / "run").path
 
     def audited(*words: str) -> Answer:
         answer = call(capsys, monkeypatch, "audit", str(run), *words)

@@ -21,7 +21,7 @@ from crcl.methods.division import gaussian_posterior
 from crcl.methods.epochs import division_seed
 from crcl.methods.gsc import GSC, structural, structures
 from crcl.runs.describe import stored_config
-from crcl.training import build as recipe
+from crcl.training import build, session
 
 Tiny = Callable[..., Split]
 SCALE, TAU = 0.3, 0.1
@@ -142,12 +142,12 @@ def test_it_begins_with_the_beliefs_that_it_is_given(small: Small) -> None:
 
 def test_a_training_that_starts_from_a_run_begins_with_its_beliefs(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
-    first = recipe.train(small_config(data, "method=gsc"), tmp_path / "first")
-    further = recipe.train(small_config(data, "method=gsc", f"train.start={first.path}"), tmp_path / "further")
+    first = session.train(small_config(data, "method=gsc"), tmp_path / "first")
+    further = session.train(small_config(data, "method=gsc", f"train.start={first.path}"), tmp_path / "further")
     start = further.load_start()
     assert start is not None
     np.testing.assert_array_equal(start.beliefs, first.load_ledger())
-    method, _ = recipe.prepare(stored_config(further), recipe.read_data(stored_config(further)), start=start)
+    method, _ = build.prepare(stored_config(further), session.read_data(stored_config(further)), start=start)
     np.testing.assert_allclose(method.correspondence, first.load_ledger(), rtol=1e-6)
 
 

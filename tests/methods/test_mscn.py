@@ -26,8 +26,7 @@ from crcl.matchers.kernels.recurrent import plain
 from crcl.methods.base import Learner
 from crcl.methods.mscn import MSCN, MetaData, keep, meta_losses, meta_network, sharpen
 from crcl.progress import Clock, StepLog
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import build, inputs, session
 
 Tiny = Callable[..., Split]
 Recorded = Callable[[str], dict[str, np.ndarray]]
@@ -408,20 +407,20 @@ def test_a_state_of_other_pairs_is_refused(parts: Parts) -> None:
 def test_killed_in_either_pass_a_run_with_dropout_ends_bit_identical(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data", train=8, held_out=4)
     config = small_config(data, "method=mscn", "matcher.name=sgr", "matcher.similarity=4", "train.save_minutes=0")
-    expected = recipe.train(config, tmp_path / "reference").path
+    expected = session.train(config, tmp_path / "reference").path
     for steps in (4, 6):  # what is saved then: just after the first network has judged, and after the second one
         run = tmp_path / str(steps)
         with pytest.raises(Stop):
-            recipe.train(config, run, progress=StopAfter(steps))
-        recipe.train(config, run, resume=True)
+            session.train(config, run, progress=StopAfter(steps))
+        session.train(config, run, resume=True)
         assert_same_runs(run, expected)
 
 
 def caught_batches(config: Config, run: Path, monkeypatch: pytest.MonkeyPatch) -> Batches:
     """What a training would be given."""
     caught: list[Batches] = []
-    monkeypatch.setattr(recipe, "fit", lambda method, batches, *rest, **options: caught.append(batches))
-    recipe.train(config, run, resume=True)
+    monkeypatch.setattr(session, "fit", lambda method, batches, *rest, **options: caught.append(batches))
+    session.train(config, run, resume=True)
     return caught[0]
 
 
@@ -447,9 +446,9 @@ def test_trusted_rows_are_pairs_before_the_noise_and_their_images_are_not_traine
     data, rows = write_folder(tmp_path / "data"), tmp_path / "rows.npy"
     np.save(rows, np.array([9, 4, 30, 4]))
     config = small_config(data, "method=mscn", f"mscn.trusted={rows}", "train.pieces=[2]", "noise.rate=0.9")
-    run = recipe.train(config, tmp_path / "run")
+    run = session.train(config, tmp_path / "run")
     rows.unlink()
-    recipe.train(config, tmp_path / "run", resume=True)  # the run keeps them
+    session.train(config, tmp_path / "run", resume=True)  # the run keeps them
     batches = caught_batches(config, run.path, monkeypatch)
     assert batches.trusted is not None
     trusted = batches.trusted
@@ -463,22 +462,22 @@ def test_trusted_rows_are_pairs_before_the_noise_and_their_images_are_not_traine
 
 def test_the_decay_of_the_learning_rate_does_not_count_the_warm_up(tmp_path: Path) -> None:
     settings = ["train.pieces=[1,8]", "mscn.warmup=3", "train.lr=1", "train.lr_update=2", "train.lr_decay=0.5"]
-    schedule = recipe.schedule(small_config(tmp_path, "method=mscn", *settings))
+    schedule = build.schedule(small_config(tmp_path, "method=mscn", *settings))
     assert [schedule.clock(0, epoch, 0).learning_rate for epoch in range(8)] == [1, 1, 1, 1, 1, 0.5, 0.5, 0.25]
 
 
 def test_it_starts_from_two_networks_with_meta_networks_alone(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     first, plain_twins = (
-        recipe.train(small_config(data, f"method={method}", "train.pieces=[2]", "mscn.hidden=5"), tmp_path / method)
+        session.train(small_config(data, f"method={method}", "train.pieces=[2]", "mscn.hidden=5"), tmp_path / method)
         for method in ("mscn", "ncr")
     )
     start = {"data.path": str(data), "noise.rate": 0.4, "train.start": str(first.path)}
     settings = ["train.pieces=[2]", "mscn.warmup=1", "division.warmup=1", "ledger.freeze_epochs=1"]
     settings += ["train.lr=1e-30", "train.weight_decay=0"]
-    config = recipe.asked_config(base=start | {"method": "mscn"}, settings=[*settings, "mscn.meta_lr=1e-30"])
+    config = session.new_config(base=start | {"method": "mscn"}, settings=[*settings, "mscn.meta_lr=1e-30"])
     assert config.mscn.hidden == 5
-    began, weights = recipe.train(config, tmp_path / "new").load_matcher(), first.load_matcher()
+    began, weights = session.train(config, tmp_path / "new").load_matcher(), first.load_matcher()
     for name, weight in weights.items():
         if "running" not in name and "tracked" not in name:  # what is counted moves, what is learnt cannot
             torch.testing.assert_close(began[name], weight, atol=0, rtol=0)
@@ -490,7 +489,7 @@ def test_it_starts_from_two_networks_with_meta_networks_alone(tmp_path: Path) ->
     ):
         asked = start | {"method": method, "train.start": str(origin.path), "mscn.hidden": hidden}
         with pytest.raises(InputError, match=message):
-            recipe.train(recipe.asked_config(base=asked, settings=settings), tmp_path / "refused")
+            session.train(session.new_config(base=asked, settings=settings), tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
 
 
@@ -512,7 +511,7 @@ def test_rows_that_cannot_be_trusted_are_refused_with_their_file(
     np.save(file, rows)
     config = small_config(write_folder(tmp_path / "data"), "method=mscn", f"mscn.trusted={file}")
     with pytest.raises(InputError, match=message) as caught:
-        recipe.train(config, tmp_path / "run")
+        session.train(config, tmp_path / "run")
     assert str(file) in str(caught.value)
     assert not (tmp_path / "run").exists()
 

@@ -25,8 +25,7 @@ from crcl.retrieval.export_onnx import save_onnx
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
 from crcl.runs.folder import Run
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 Crcl = Callable[..., Answer]
 DOCS = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
@@ -44,7 +43,7 @@ def trained(data: Path, name: str, *settings: str, networks: int = 1) -> Path:
         return path
     if networks == 1:
         config = small_config(data, f"matcher.name={name}", "train.pieces=[1]", "ledger.freeze_epochs=0", *settings)
-        return recipe.train(config, path).path
+        return session.train(config, path).path
     shutil.copytree(trained(data, name, *settings), path)
     weights = Run.open(path).load_matcher()
     changed = {name: value * 1.1 if value.is_floating_point() else value.clone() for name, value in weights.items()}
@@ -67,7 +66,7 @@ def opened(run: Path) -> tuple[Scorer, Split]:
     return scorer, inputs.open_pairs(config).split("test")
 
 
-def session(path: Path) -> onnxruntime.InferenceSession:
+def onnx_session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
@@ -77,14 +76,14 @@ def vectors_by_onnx(folder: Path, scorer: Scorer, pairs: Split, *, padding: int)
     features = pairs.gather(np.arange(pairs.images))
     mask = np.tile(np.arange(features.shape[1] + padding) < features.shape[1], (pairs.images, 1))
     garbage = rng.normal(size=(pairs.images, padding, features.shape[2])).astype(np.float32) * 1000
-    (images,) = session(folder / "images.onnx").run(
+    (images,) = onnx_session(folder / "images.onnx").run(
         None, {"regions": np.concatenate([features, garbage], axis=1), "mask": mask}
     )
     captions = scorer.tokens(pairs)
     tokens = rng.integers(0, len(scorer.vocabulary), (len(pairs), captions.lengths.max() + padding))
     for row in range(len(pairs)):
         tokens[row, : captions.lengths[row]] = captions[row]
-    (texts,) = session(folder / "texts.onnx").run(None, {"tokens": tokens, "lengths": captions.lengths})
+    (texts,) = onnx_session(folder / "texts.onnx").run(None, {"tokens": tokens, "lengths": captions.lengths})
     return images, texts
 
 
@@ -115,7 +114,7 @@ def test_any_number_of_images_regions_and_words_gives_what_torch_gives_for_each_
     run = trained(data, name)
     save_onnx(run, tmp_path / "graphs")
     scorer, _ = opened(run)
-    images, texts = session(tmp_path / "graphs/images.onnx"), session(tmp_path / "graphs/texts.onnx")
+    images, texts = onnx_session(tmp_path / "graphs/images.onnx"), onnx_session(tmp_path / "graphs/texts.onnx")
     rng = np.random.default_rng(1)
     for batch, longest in ((1, 1), (4, 2), (3, 17), (2, 130)):
         lengths = rng.integers(1, longest + 1, batch)
@@ -137,7 +136,7 @@ def test_any_number_of_images_regions_and_words_gives_what_torch_gives_for_each_
 
 def test_an_image_whose_real_regions_are_not_the_first_is_the_same_image(data: Path, tmp_path: Path) -> None:
     save_onnx(trained(data, "vse"), tmp_path / "graphs")
-    images = session(tmp_path / "graphs/images.onnx")
+    images = onnx_session(tmp_path / "graphs/images.onnx")
     regions = np.random.default_rng(0).normal(size=(1, 5, 6)).astype(np.float32)
     mask = np.array([[True, True, True, False, False]])
     (first,) = images.run(None, {"regions": regions, "mask": mask})
@@ -160,7 +159,7 @@ def test_the_table_of_pooling_weights_has_each_length_as_it_is_alone() -> None:
 
 def test_more_than_the_graph_has_weights_for_is_an_error_not_a_wrong_answer(data: Path, tmp_path: Path) -> None:
     save_onnx(trained(data, "vse", "data.max_words=10"), tmp_path / "graphs")
-    images, texts = session(tmp_path / "graphs/images.onnx"), session(tmp_path / "graphs/texts.onnx")
+    images, texts = onnx_session(tmp_path / "graphs/images.onnx"), onnx_session(tmp_path / "graphs/texts.onnx")
     for words, length in ((13, 13), (13, 5), (12, 13)):
         with pytest.raises(Exception, match="ONNXRuntimeError"):
             texts.run(None, {"tokens": np.ones((1, words), np.int64), "lengths": np.array([length])})
@@ -212,8 +211,8 @@ def test_a_run_with_meta_networks_gives_weights_but_no_graphs(crcl: Crcl, data: 
     rows, run = tmp_path / "rows.npy", tmp_path / "run"
     np.save(rows, np.arange(6))
     settings = ["method=mscn", "matcher.name=bow", "train.pieces=[2]", f"mscn.trusted={rows}"]
-    recipe.train(small_config(data, *settings), tmp_path / "first")
-    recipe.train(small_config(data, *settings, f"train.start={tmp_path / 'first'}"), run)
+    session.train(small_config(data, *settings), tmp_path / "first")
+    session.train(small_config(data, *settings, f"train.start={tmp_path / 'first'}"), run)
     export.save_weights(run, tmp_path / "model.safetensors")
     assert str(tmp_path).encode() not in (tmp_path / "model.safetensors").read_bytes()
     scorer, pairs = opened(run)

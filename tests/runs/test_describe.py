@@ -11,7 +11,7 @@ from crcl.data.noise import mismatch, write_index
 from crcl.errors import InputError
 from crcl.runs.describe import describe
 from crcl.runs.folder import Run
-from crcl.training import build as recipe
+from crcl.training import session
 
 
 def test_data_is_described_split_by_split(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_captions_per_image_are_a_range_where_they_differ(tmp_path: Path) -> Non
 
 def test_a_finished_run_is_described_with_its_best_epoch(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
-    run = recipe.train(small_config(data), tmp_path / "run")
+    run = session.train(small_config(data), tmp_path / "run")
     facts = dict(describe(run.path))
     assert facts["method"] == "crcl on bow, embedding 8"
     assert facts["data"] == f"{data}: 48 pairs, 24 images"
@@ -53,14 +53,14 @@ def test_a_finished_run_is_described_with_its_best_epoch(tmp_path: Path) -> None
 def test_a_run_without_an_epoch_is_described_too(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     with pytest.raises(Stop):
-        recipe.train(small_config(data, method="infonce"), tmp_path / "run", progress=StopAfter(1))
+        session.train(small_config(data, method="infonce"), tmp_path / "run", progress=StopAfter(1))
     facts = dict(describe(tmp_path / "run"))
     assert facts["progress"] == "0 of 2 epochs"
     assert "best epoch" not in facts
 
 
 def test_a_line_that_is_just_being_written_is_left_out(tmp_path: Path) -> None:
-    run = recipe.train(small_config(write_folder(tmp_path / "data")), tmp_path / "run")
+    run = session.train(small_config(write_folder(tmp_path / "data")), tmp_path / "run")
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write('{"piece": 1, "ep')
     assert dict(describe(run.path))["progress"] == "3 of 3 epochs"
@@ -70,12 +70,12 @@ def test_mismatches_from_a_file_are_named(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     write_index(tmp_path / "noise.npy", mismatch(read(data).image_index, 0.4, 0))
     config = small_config(data, "noise.rate=0.0", f"noise.file={tmp_path / 'noise.npy'}")
-    run = recipe.train(config, tmp_path / "run")
+    run = session.train(config, tmp_path / "run")
     assert dict(describe(run.path))["noise"] == str(tmp_path / "noise.npy")
 
 
 def test_a_config_with_unknown_keys_is_refused(tmp_path: Path) -> None:
-    run = recipe.train(small_config(write_folder(tmp_path / "data")), tmp_path / "run")
+    run = session.train(small_config(write_folder(tmp_path / "data")), tmp_path / "run")
     config = run.path / "config.json"
     config.write_text(config.read_text().replace('"noise"', '"nose"'))
     with pytest.raises(InputError, match="nose"):

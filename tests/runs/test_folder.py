@@ -24,7 +24,7 @@ from crcl.runs.about import FORMAT
 from crcl.runs.folder import Run
 from crcl.runs.overwriting import refuse_existing
 from crcl.storage import is_locked, locked, write_bytes
-from crcl.training import build as recipe
+from crcl.training import session
 
 SIZES = {"pairs": 3, "images": 2, "regions": 1, "features": 4, "vocabulary": 6, "networks": 1}
 WORDS = Vocabulary.build(["dog"], minimum=1)
@@ -37,7 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(data: Path) -> Path:
-    return recipe.train(small_config(data, "data.standardize=true"), data.parent / "trained").path
+    return session.train(small_config(data, "data.standardize=true"), data.parent / "trained").path
 
 
 @pytest.fixture
@@ -417,19 +417,19 @@ def in_another_process(work: Callable[[], Any]) -> multiprocessing.process.BaseP
 @pytest.mark.parametrize("how", ["resume", "overwrite"])
 def test_a_second_process_is_locked_out_of_a_run_and_may_not_overwrite_it(data: Path, tmp_path: Path, how: str) -> None:
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(5))
+        session.train(small_config(data), tmp_path / "run", progress=StopAfter(5))
     before = (tmp_path / "run" / "training.pt").read_bytes()
     with Run.open(tmp_path / "run").locked():
-        second = in_another_process(lambda: recipe.train(small_config(data), tmp_path / "run", **{how: True}))
+        second = in_another_process(lambda: session.train(small_config(data), tmp_path / "run", **{how: True}))
         second.join()
     assert second.exitcode == 2
     assert (tmp_path / "run" / "training.pt").read_bytes() == before
-    recipe.train(small_config(data), tmp_path / "run", **{how: True})
+    session.train(small_config(data), tmp_path / "run", **{how: True})
 
 
 def test_a_killed_training_leaves_no_lock_though_its_workers_may_live_on(data: Path, tmp_path: Path) -> None:
     config = small_config(data, "train.pieces=[1,1000]", "train.workers=2", "train.save_minutes=0")
-    training = in_another_process(lambda: recipe.train(config, tmp_path / "run"))
+    training = in_another_process(lambda: session.train(config, tmp_path / "run"))
     try:
         while not (tmp_path / "run" / "training.pt").exists():
             assert training.is_alive()

@@ -25,8 +25,7 @@ from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
 from crcl.runs.folder import Run
 from crcl.runs.restore import choose_device
-from crcl.training import build as recipe
-from crcl.training import checks, inputs
+from crcl.training import checks, inputs, session
 from crcl.training.word_weights import inverse_document_frequency
 
 OF_WORDS = [name for name, record in MATCHERS.items() if not (record.reads_vectors or record.pretrained)]
@@ -47,7 +46,7 @@ def test_every_method_trains_every_matcher_it_goes_with_and_leaves_a_run_that_ca
     data: Path, tmp_path: Path, method: str, matcher: str
 ) -> None:
     chosen = small_config(data, f"matcher.name={matcher}", method=method)
-    run = recipe.train(chosen, tmp_path / "run")
+    run = session.train(chosen, tmp_path / "run")
     epochs = 3 if method == "crcl" else 2  # the plain ones train the last piece only
     assert len(run.metrics()) == epochs
     beliefs = run.load_ledger()
@@ -62,12 +61,12 @@ def test_every_method_trains_every_matcher_it_goes_with_and_leaves_a_run_that_ca
 @pytest.mark.parametrize("name", [name for name in config.presets() if name not in ("clip", "embeddings")])
 def test_every_preset_trains(data: Path, tmp_path: Path, name: str) -> None:
     chosen = config.load(preset=name, base={"data.path": str(data), "noise.rate": 0.4}, settings=SHRUNK)
-    run = recipe.train(chosen, tmp_path / "run")
+    run = session.train(chosen, tmp_path / "run")
     assert len(run.metrics()) == 3
 
 
 def test_a_training_learns_the_tiny_data(data: Path, tmp_path: Path) -> None:
-    run = recipe.train(small_config(data, "train.pieces=[3,12]", "noise.rate=0.2"), tmp_path / "run")
+    run = session.train(small_config(data, "train.pieces=[3,12]", "noise.rate=0.2"), tmp_path / "run")
     first, *_, last = run.metrics()
     assert last["loss"] < first["loss"]
     assert max(record["dev"]["rsum"] for record in run.metrics()) > first["dev"]["rsum"]
@@ -127,7 +126,7 @@ def test_words_mismatches_and_scale_come_from_the_run_when_it_is_resumed(tmp_pat
     )
     first = inputs.read_data(chosen)
     with pytest.raises(Stop):
-        recipe.train(chosen, tmp_path / "run", progress=StopAfter(5))
+        session.train(chosen, tmp_path / "run", progress=StopAfter(5))
     vocabulary.unlink()
     index.unlink()
     again = inputs.read_data(chosen, Run.open(tmp_path / "run"))
@@ -136,7 +135,7 @@ def test_words_mismatches_and_scale_come_from_the_run_when_it_is_resumed(tmp_pat
     np.testing.assert_array_equal(again.train.truth, first.train.truth)
     assert isinstance(again.standardize, Standardize)
     np.testing.assert_array_equal(again.standardize.mean, first.standardize.mean)  # type: ignore[union-attr]
-    recipe.train(chosen, tmp_path / "run", resume=True)
+    session.train(chosen, tmp_path / "run", resume=True)
 
 
 def test_a_built_vocabulary_has_the_words_of_train_and_dev_seen_often_enough(data: Path) -> None:
@@ -163,8 +162,8 @@ def test_words_weigh_by_how_few_captions_have_them(data: Path) -> None:
 
 def test_a_resumed_config_is_the_runs_own_with_what_may_change(data: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(2))
-    resumed = recipe.resumed_config(tmp_path / "run", settings=["train.workers=2", "train.save_minutes=1"])
+        session.train(small_config(data), tmp_path / "run", progress=StopAfter(2))
+    resumed = session.resumed_config(tmp_path / "run", settings=["train.workers=2", "train.save_minutes=1"])
     assert resumed.train.workers == 2
     assert resumed.train.pieces == (1, 2)
     assert resumed.noise.rate == 0.4
@@ -172,29 +171,29 @@ def test_a_resumed_config_is_the_runs_own_with_what_may_change(data: Path, tmp_p
 
 def test_a_run_is_not_gone_on_with_in_another_way(data: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        recipe.train(small_config(data), tmp_path / "run", progress=StopAfter(2))
+        session.train(small_config(data), tmp_path / "run", progress=StopAfter(2))
     changes = ["train.lr=0.5", "loss.tau=0.1", "train.workers=1"]
     with pytest.raises(InputError) as caught:
-        recipe.resumed_config(tmp_path / "run", settings=changes)
+        session.resumed_config(tmp_path / "run", settings=changes)
     assert "train.lr: the run has 0.01, now asked for 0.5" in str(caught.value)
     assert "loss.tau: the run has 0.05, now asked for 0.1" in str(caught.value)
     assert "workers" not in str(caught.value)
     with pytest.raises(InputError, match=r"train\.lr: the run has"):
-        recipe.train(small_config(data, *changes), tmp_path / "run", resume=True)
+        session.train(small_config(data, *changes), tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize(("sizes", "message"), [({"train": 20}, "40 training pairs of 4"), ({}, "numbers per region")])
 def test_data_that_does_not_belong_to_the_run_is_refused(
     data: Path, tmp_path: Path, sizes: dict[str, int], message: str
 ) -> None:
-    run = recipe.train(small_config(data), tmp_path / "run")
+    run = session.train(small_config(data), tmp_path / "run")
     other = write_folder(tmp_path / "other", **sizes)
     if not sizes:
         for split in ("train", "dev"):
             images = np.load(other / f"{split}_ims.npy")
             np.save(other / f"{split}_ims.npy", images[:, :, :5])
     with pytest.raises(InputError, match=message):
-        recipe.train(small_config(other), tmp_path / "run", resume=True)
+        session.train(small_config(other), tmp_path / "run", resume=True)
     with pytest.raises(InputError, match=message):
         inputs.audited_pairs(run, small_config(other))
 
@@ -223,7 +222,7 @@ def test_captions_of_ten_thousand_words_and_of_unknown_words_only_train_like_oth
         captions[4] = "xyzzy plugh"
         (data / f"{split}_caps.txt").write_text("\n".join(captions) + "\n")
     for matcher in OF_WORDS:
-        run = recipe.train(small_config(data, f"matcher.name={matcher}"), tmp_path / matcher)
+        run = session.train(small_config(data, f"matcher.name={matcher}"), tmp_path / matcher)
         assert all(np.isfinite(record["loss"]) for record in run.metrics())
         _, _, scorer = open_scorer(run.path)
         assert np.isfinite(scorer.pair_similarities(inputs.audited_pairs(run, small_config(data)))).all()
@@ -243,20 +242,20 @@ def test_a_table_trains_like_a_folder(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
     metrics: list[Any] = []
     for name, path in (("one", folder), ("other", tmp_path / "pairs.csv")):
-        metrics.append(recipe.train(small_config(path), tmp_path / name).metrics())
+        metrics.append(session.train(small_config(path), tmp_path / name).metrics())
     assert metrics[0] == metrics[1]
 
 
 def test_beliefs_are_not_put_on_other_pairs_of_the_same_number(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     config = small_config(data)
-    run = recipe.train(config, tmp_path / "run")
+    run = session.train(config, tmp_path / "run")
     captions = (data / "train_caps.txt").read_text().splitlines()
     (data / "train_caps.txt").write_text("\n".join(captions[::-1]) + "\n")
     with pytest.raises(InputError, match="its beliefs would be put on other pairs"):
         inputs.audited_pairs(run, config)
     with pytest.raises(InputError, match="its beliefs would be put on other pairs"):
-        recipe.train(config, tmp_path / "run", resume=True)
+        session.train(config, tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("matcher", ["vse", "bow", "saf", "sgr", "scan"])
@@ -264,31 +263,31 @@ def test_beliefs_are_not_put_on_other_pairs_of_the_same_number(tmp_path: Path) -
 def test_half_precision_trains_on_cpu_too(tmp_path: Path, matcher: str, precision: str) -> None:
     data = write_folder(tmp_path / "data")
     settings = [f"matcher.name={matcher}", "matcher.similarity=8", f"train.precision={precision}"]
-    run = recipe.train(small_config(data, *settings), tmp_path / "run")
+    run = session.train(small_config(data, *settings), tmp_path / "run")
     assert np.isfinite([record["loss"] for record in run.metrics()]).all()
 
 
 def test_a_run_is_gone_on_with_or_replaced_but_not_both(tmp_path: Path) -> None:
     config = small_config(write_folder(tmp_path / "data"))
     with pytest.raises(InputError, match="not both"):
-        recipe.train(config, tmp_path / "run", resume=True, overwrite=True)
+        session.train(config, tmp_path / "run", resume=True, overwrite=True)
 
 
 def test_a_run_may_be_gone_on_with_in_less_memory(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     settings = ["matcher.name=sgr", "matcher.similarity=6", "train.pieces=[1]", "ledger.freeze_epochs=0"]
     config = small_config(data, *settings)
-    recipe.train(config, tmp_path / "whole")
+    session.train(config, tmp_path / "whole")
     with pytest.raises(Stop):
-        recipe.train(config, tmp_path / "run", progress=StopAfter(2))
-    run = recipe.train(small_config(data, *settings, "train.memory=0.01"), tmp_path / "run", resume=True)
+        session.train(config, tmp_path / "run", progress=StopAfter(2))
+    run = session.train(small_config(data, *settings, "train.memory=0.01"), tmp_path / "run", resume=True)
     assert run.metrics() == Run.open(tmp_path / "whole").metrics()
 
 
 def test_one_pair_is_not_enough_to_learn_from(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data", train=1, captions=1)
     with pytest.raises(InputError, match="1 training pair"):
-        recipe.train(small_config(data, **{"noise.rate": 0.0}), tmp_path / "run")
+        session.train(small_config(data, **{"noise.rate": 0.0}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -298,7 +297,7 @@ def test_cut_captions_and_captions_of_unknown_words_are_told(tmp_path: Path) -> 
     captions[0], captions[1] = "word " * 10_000, "zzz yyy"
     (data / "train_caps.txt").write_text("\n".join(captions) + "\n")
     told: list[str] = []
-    recipe.train(small_config(data), tmp_path / "run", progress=Noting(told))
+    session.train(small_config(data), tmp_path / "run", progress=Noting(told))
     assert [line.split(" captions")[0] for line in told] == ["1", "1"]
 
 
@@ -317,7 +316,7 @@ def test_audit_names_rows_as_the_table_counts_them(tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
     (folder / "train_ims.npy").rename(tmp_path / "features.npy")
     config = small_config(tmp_path / "pairs.csv")
-    run = recipe.train(config, tmp_path / "run")
+    run = session.train(config, tmp_path / "run")
     pairs = inputs.audited_pairs(run, config)
     table = audit.audit(pairs, run.load_ledger(), np.zeros(len(pairs), np.float32)).table().to_pylist()
     assert len(table) < len(lines)  # a tenth is held out
@@ -327,7 +326,7 @@ def test_audit_names_rows_as_the_table_counts_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["saf", "sgr", "scan"])
 def test_a_local_matcher_refuses_images_with_another_number_of_regions(tmp_path: Path, name: str) -> None:
     data = write_folder(tmp_path / "data")
-    run = recipe.train(small_config(data, f"matcher.name={name}", "matcher.similarity=6"), tmp_path / "run")
+    run = session.train(small_config(data, f"matcher.name={name}", "matcher.similarity=6"), tmp_path / "run")
     other = write_folder(tmp_path / "other")
     np.save(other / "test_ims.npy", np.load(other / "test_ims.npy")[:, :3])
     with pytest.raises(InputError, match=r"3 regions per image, but .* was trained on 4"):

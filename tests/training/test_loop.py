@@ -24,8 +24,7 @@ from crcl.methods.base import Learner
 from crcl.metrics import Recall, Retrieval
 from crcl.progress import Clock, Progress, StepLog, Together
 from crcl.runs.folder import Run
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 from crcl.training.loop import BELIEF_BINS, Schedule, fit
 
 
@@ -299,14 +298,14 @@ def test_a_state_of_something_else_is_refused(tmp_path: Path, state: dict[str, A
 def test_nan_ends_the_training_with_the_pairs_numbers(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     with pytest.raises(TrainingError, match=r"NaN or infinite in the batch of pairs \[\d+, .*smaller learning rate"):
-        recipe.train(small_config(data, "train.lr=1e30"), tmp_path / "run")
+        session.train(small_config(data, "train.lr=1e30"), tmp_path / "run")
 
 
 def test_nan_after_an_epochs_last_step_is_noticed_on_dev(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     config = small_config(data, "train.lr=1e38", "train.batch_size=1000")
     with pytest.raises(TrainingError, match=r"dev_ims.npy.*similarities are NaN"):
-        recipe.train(config, tmp_path / "run")
+        session.train(config, tmp_path / "run")
 
 
 def test_training_never_sees_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +324,7 @@ def test_training_never_sees_the_truth(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setitem(METHODS, "crcl", replace(METHODS["crcl"], build=build))
     config = small_config(write_folder(tmp_path / "data"))
-    run = recipe.train(config, tmp_path / "run")
+    run = session.train(config, tmp_path / "run")
     assert seen == [None, None, None]
     truth = inputs.audited_pairs(run, config).truth
     assert truth is not None

@@ -30,7 +30,7 @@ from tiny import (
 from crcl.config import Config
 from crcl.methods import METHODS
 from crcl.runs.folder import Run
-from crcl.training import build as recipe
+from crcl.training import session
 
 LONGER = ["train.pieces=[3,6]", "train.batch_size=4"]
 """Settings of a training of some seconds, so that a kill can hit it."""
@@ -108,7 +108,7 @@ def forked(config: Config) -> Callable[[Path], Process]:
     """Starts trainings in processes of their own which need not import everything again."""
 
     def start_on(run: Path) -> Process:
-        process = multiprocessing.get_context("fork").Process(target=recipe.train, args=(config, run), kwargs=RESUME)
+        process = multiprocessing.get_context("fork").Process(target=session.train, args=(config, run), kwargs=RESUME)
         process.start()
         return process
 
@@ -129,7 +129,7 @@ def test_killed_at_random_moments_a_training_ends_bit_identical(
     tmp_path: Path, settings: list[str], kills: int
 ) -> None:
     config = small_config(write_folder(tmp_path / "data", train=40), *settings)
-    reference = Reference(tmp_path / "data", recipe.train(config, tmp_path / "reference").path)
+    reference = Reference(tmp_path / "data", session.train(config, tmp_path / "reference").path)
     assert_ends_alike_when_killed(forked(config), reference, tmp_path, kills=kills)
 
 
@@ -159,14 +159,14 @@ def train_and_die(config: Config, run: Path, operation: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
-    recipe.train(config, run, resume=True)
+    session.train(config, run, resume=True)
 
 
 @pytest.mark.slow
 def test_killed_in_any_change_of_a_file_a_training_ends_bit_identical(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     config = small_config(data, "train.pieces=[1,1]", "ledger.freeze_epochs=0", "train.batch_size=24", EACH_STEP)
-    expected = recipe.train(config, tmp_path / "reference").path
+    expected = session.train(config, tmp_path / "reference").path
     process_of = multiprocessing.get_context("fork").Process
     operation = 0
     while True:
@@ -178,7 +178,7 @@ def test_killed_in_any_change_of_a_file_a_training_ends_bit_identical(tmp_path: 
         if killed.exitcode == 0:
             break
         assert killed.exitcode == -signal.SIGKILL
-        recipe.train(config, run, resume=True)
+        session.train(config, run, resume=True)
         assert_same_runs(run, expected)
     assert operation > 30  # every save makes several changes: all of them were hit
 
@@ -198,16 +198,16 @@ def test_killed_in_any_change_of_a_file_a_training_ends_bit_identical(tmp_path: 
 def test_lost_at_any_step_a_training_ends_bit_identical(tmp_path: Path, settings: list[str], kind: str) -> None:
     data = write_folder(tmp_path / "data", train=16)
     config = small_config(data, "train.pieces=[2,2]", *settings, kind)
-    expected = recipe.train(config, tmp_path / "reference").path
+    expected = session.train(config, tmp_path / "reference").path
     lost = 0
     while True:  # each training goes two steps further than the one before, over the ends of epochs and pieces
         lost += 1
         run = tmp_path / f"run{lost}"
         try:
-            recipe.train(config, run, progress=StopAfter(2 * lost))
+            session.train(config, run, progress=StopAfter(2 * lost))
             break
         except Stop:
-            recipe.train(config, run, resume=True)
+            session.train(config, run, resume=True)
         assert_same_runs(run, expected)
     assert lost > 2
 
@@ -215,7 +215,7 @@ def test_lost_at_any_step_a_training_ends_bit_identical(tmp_path: Path, settings
 def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     runs = [
-        recipe.train(small_config(data, f"train.workers={count}", "ledger.probability=eval"), tmp_path / str(count))
+        session.train(small_config(data, f"train.workers={count}", "ledger.probability=eval"), tmp_path / str(count))
         for count in (0, 2)
     ]
     assert_same_runs(runs[0].path, runs[1].path)
@@ -224,7 +224,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_metrics_and_another_does_not(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):
-        recipe.train(small_config(data, f"train.seed={seed}"), tmp_path / name)
+        session.train(small_config(data, f"train.seed={seed}"), tmp_path / name)
     one, again, other = (Run.open(tmp_path / name).metrics() for name in ("one", "again", "other"))
     assert one == again
     assert one != other
@@ -255,10 +255,10 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_resumed_training_ends_the_same(
 @pytest.mark.slow
 def test_a_full_disk_ends_the_training_with_a_message_and_the_old_state(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
-    expected = recipe.train(small_config(data), tmp_path / "reference").path
+    expected = session.train(small_config(data), tmp_path / "reference").path
     run = tmp_path / "run"
     with pytest.raises(Stop):
-        recipe.train(small_config(data), run, progress=StopAfter(5))
+        session.train(small_config(data), run, progress=StopAfter(5))
     before = (run / "training.pt").read_bytes()
     room = len(before) // 2  # enough for all files but this one
     assert (run / "matcher.safetensors").stat().st_size < room
@@ -271,5 +271,5 @@ def test_a_full_disk_ends_the_training_with_a_message_and_the_old_state(tmp_path
     assert f"could not save {run / 'training.pt'}" in answer.err
     assert "resume the training" in answer.err
     assert (run / "training.pt").read_bytes() == before
-    recipe.train(small_config(data), run, resume=True)
+    session.train(small_config(data), run, resume=True)
     assert_same_runs(run, expected)

@@ -19,7 +19,7 @@ from crcl.methods.plain import Objective
 from crcl.progress import Clock, Progress, Together
 from crcl.runs.describe import conditions, describe, stored_config
 from crcl.runs.folder import Run
-from crcl.training import build as recipe
+from crcl.training import build, session
 
 Crcl = Callable[..., Answer]
 
@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def first(data: Path) -> Run:
     """The run that others start from: standardised, with mismatches and beliefs."""
-    return recipe.train(small_config(data, "data.standardize=true"), data.parent / "first")
+    return session.train(small_config(data, "data.standardize=true"), data.parent / "first")
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_every_piece_begins_from_the_weights_of_the_run(
     data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
 ) -> None:
     said: list[str] = []
-    new = recipe.train(further(data, first), tmp_path / "new", progress=Together(beginnings, Noting(said)))
+    new = session.train(further(data, first), tmp_path / "new", progress=Together(beginnings, Noting(said)))
     for piece in (0, 1):
         for name, value in first.load_matcher().items():
             torch.testing.assert_close(beginnings.seen[piece, 0][name], value, atol=0, rtol=0)
@@ -99,7 +99,7 @@ def test_every_piece_begins_from_the_weights_of_the_run(
 def test_words_and_scale_are_the_runs_also_on_other_data(first: Run, tmp_path: Path, beginnings: Beginnings) -> None:
     other = write_folder(tmp_path / "other", train=30, seed=5)
     said: list[str] = []
-    new = recipe.train(
+    new = session.train(
         further(other, first, "data.min_count=40"), tmp_path / "new", progress=Together(beginnings, Noting(said))
     )
     assert new.vocabulary().words == first.vocabulary().words
@@ -115,7 +115,7 @@ def test_beliefs_are_taken_where_the_same_pairs_have_other_features(
     shutil.copytree(data, other)
     for split in ("train", "dev"):
         np.save(other / f"{split}_ims.npy", np.load(other / f"{split}_ims.npy")[:, :3])
-    recipe.train(further(other, first), tmp_path / "new", progress=beginnings)
+    session.train(further(other, first), tmp_path / "new", progress=beginnings)
     np.testing.assert_array_equal(beginnings.beliefs[0, 0], first.load_ledger())
 
 
@@ -124,7 +124,7 @@ def test_beliefs_about_other_mismatches_are_not_taken(
     data: Path, first: Run, tmp_path: Path, beginnings: Beginnings, settings: list[str]
 ) -> None:
     said: list[str] = []
-    recipe.train(further(data, first, *settings), tmp_path / "new", progress=Together(beginnings, Noting(said)))
+    session.train(further(data, first, *settings), tmp_path / "new", progress=Together(beginnings, Noting(said)))
     assert said == [
         f"the beliefs of {first.path} are about other pairs, with other mismatches: all pairs are believed in at first"
     ]
@@ -135,7 +135,7 @@ def test_a_plain_method_starts_from_the_weights_and_has_no_use_for_beliefs(
     data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
 ) -> None:
     said: list[str] = []
-    new = recipe.train(
+    new = session.train(
         further(data, first, method="infonce"), tmp_path / "new", progress=Together(beginnings, Noting(said))
     )
     assert isinstance(beginnings.method, Objective)
@@ -159,16 +159,16 @@ def test_lost_at_any_step_and_without_the_first_run_it_ends_bit_identical(
     origin = tmp_path / "origin"
     config = further(data, first, "train.pieces=[2,2]", *settings, kind, **{"train.start": str(origin)})
     shutil.copytree(first.path, origin)
-    expected = recipe.train(config, tmp_path / "reference").path
+    expected = session.train(config, tmp_path / "reference").path
     for lost in range(1, 20, 2):  # over the ends of epochs and pieces
         run = tmp_path / f"run{lost}"
         shutil.copytree(first.path, origin, dirs_exist_ok=True)
         try:
-            recipe.train(config, run, progress=StopAfter(lost))
+            session.train(config, run, progress=StopAfter(lost))
             break
         except Stop:
             shutil.rmtree(origin)
-            recipe.train(config, run, resume=True)
+            session.train(config, run, resume=True)
         assert_same_runs(run, expected)
         for name in ("start.safetensors", "standardize.npz"):
             assert (run / name).read_bytes() == (expected / name).read_bytes()
@@ -184,8 +184,8 @@ def test_a_run_killed_between_two_pieces_begins_the_next_from_the_start(
                 raise Stop
 
     with pytest.raises(Stop):
-        recipe.train(further(data, first), tmp_path / "new", progress=StopAfterPiece(-1))
-    recipe.train(further(data, first), tmp_path / "new", resume=True, progress=beginnings)
+        session.train(further(data, first), tmp_path / "new", progress=StopAfterPiece(-1))
+    session.train(further(data, first), tmp_path / "new", resume=True, progress=beginnings)
     assert (0, 0) not in beginnings.seen
     torch.testing.assert_close(beginnings.seen[1, 0], first.load_matcher(), atol=0, rtol=0)
 
@@ -193,7 +193,7 @@ def test_a_run_killed_between_two_pieces_begins_the_next_from_the_start(
 def test_a_start_that_does_not_fit_is_refused_with_all_that_differs(data: Path, first: Run, tmp_path: Path) -> None:
     settings = ["matcher.embedding=16", "matcher.word=7", "data.standardize=false", "data.vocab=words.json"]
     with pytest.raises(InputError) as refused:
-        recipe.train(further(data, first, *settings), tmp_path / "new")
+        session.train(further(data, first, *settings), tmp_path / "new")
     assert str(refused.value).splitlines() == [
         f"{first.path}: a training that starts from it keeps what it is, but",
         "data.standardize: the run has True, now asked for False",
@@ -209,13 +209,13 @@ def test_another_number_of_networks_is_refused(
 ) -> None:
     monkeypatch.setitem(METHODS, "infonce", replace(METHODS["infonce"], networks=2))
     with pytest.raises(InputError, match="the run has 1 networks, infonce trains 2; methods that train 1: crcl, "):
-        recipe.train(further(data, first, method="infonce"), tmp_path / "new")
+        session.train(further(data, first, method="infonce"), tmp_path / "new")
 
 
 def test_each_network_of_two_begins_from_its_own_weights() -> None:
     def beginnings(networks: int, weights: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
-        learnt = recipe.Learnt(weights)
-        for make in recipe._beginnings(lambda: torch.nn.Linear(1, 1, bias=False), learnt, networks):
+        learnt = build.Learnt(weights)
+        for make in build._beginnings(lambda: torch.nn.Linear(1, 1, bias=False), learnt, networks):
             yield make().state_dict()
 
     one, other = torch.tensor([[1.0]]), torch.tensor([[2.0]])
@@ -232,31 +232,31 @@ def test_features_of_another_size_are_refused(first: Run, tmp_path: Path) -> Non
         features = np.load(other / f"{split}_ims.npy")
         np.save(other / f"{split}_ims.npy", features[..., :5])
     with pytest.raises(InputError, match=r"5 numbers per region, but .* was trained on 6"):
-        recipe.train(further(other, first), tmp_path / "new")
+        session.train(further(other, first), tmp_path / "new")
 
 
 def test_the_matcher_is_the_runs_unless_another_is_asked_for(first: Run) -> None:
     start = {"train.start": str(first.path)}
-    config = recipe.asked_config(base=start, settings=["train.lr=0.5"])
+    config = session.new_config(base=start, settings=["train.lr=0.5"])
     stored = stored_config(first)
     assert config.matcher == stored.matcher
     assert config.data.standardize
     assert (config.train.lr, config.train.pieces) == (0.5, load().train.pieces)
-    assert recipe.asked_config(base=start, settings=["matcher.embedding=99"]).matcher.embedding == 99
-    assert recipe.asked_config(settings=["train.lr=0.5"]) == load(settings=["train.lr=0.5"])
+    assert session.new_config(base=start, settings=["matcher.embedding=99"]).matcher.embedding == 99
+    assert session.new_config(settings=["train.lr=0.5"]) == load(settings=["train.lr=0.5"])
     with pytest.raises(InputError, match="no such run folder"):
-        recipe.asked_config(settings=["train.start=nowhere"])
+        session.new_config(settings=["train.start=nowhere"])
 
 
 def test_a_damaged_start_is_refused(data: Path, first: Run, tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        recipe.train(further(data, first), tmp_path / "new", progress=StopAfter(1))
+        session.train(further(data, first), tmp_path / "new", progress=StopAfter(1))
     (tmp_path / "new" / "start.npz").write_bytes(b"PK")
     with pytest.raises(InputError, match=r"start\.npz: damaged"):
-        recipe.train(further(data, first), tmp_path / "new", resume=True)
+        session.train(further(data, first), tmp_path / "new", resume=True)
     (tmp_path / "new" / "start.safetensors").unlink()
     with pytest.raises(InputError, match=r"without start\.safetensors"):
-        recipe.train(further(data, first), tmp_path / "new", resume=True)
+        session.train(further(data, first), tmp_path / "new", resume=True)
 
 
 def test_the_command_goes_on_with_resume_and_refuses_another_start(

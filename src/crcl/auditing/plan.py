@@ -13,7 +13,7 @@ from crcl.errors import InputError
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.storage import write_bytes
-from crcl.training import build as recipe
+from crcl.training import session
 
 _SUITED = {True: "embeddings", False: "cpu"}
 """Presets for data with vectors of captions, and for others."""
@@ -31,7 +31,7 @@ def is_data(path: Path) -> bool:
 def check(data: Path, *, preset: str | None, asked: Mapping[str, Any], settings: Sequence[str]) -> Config:
     """Refuse, before long work, settings that no training could have; gives those that say where the data is."""
     vectors = asked.get("data.text_features") is not None or layout_of(data) == "embeddings"
-    return recipe.asked_config(preset=preset or _SUITED[vectors], base=_base(data, asked), settings=settings)
+    return session.new_config(preset=preset or _SUITED[vectors], base=_base(data, asked), settings=settings)
 
 
 def refuse_other(data: Path, run: Path) -> None:
@@ -55,7 +55,7 @@ def plan(pairs: Pairs, *, preset: str | None, asked: Mapping[str, Any], settings
     suited: dict[str, Any] = {}
     if preset is None and not any(setting.partition("=")[0].strip() in _SCHEDULE for setting in settings):
         suited = schedule_for(len(pairs.split("train")), vectors=vectors)
-    return recipe.asked_config(preset=preset or _SUITED[vectors], base=base | suited, settings=settings)
+    return session.new_config(preset=preset or _SUITED[vectors], base=base | suited, settings=settings)
 
 
 def _base(data: Path, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 from crcl.features.extract import extract
 from crcl.runs.restore import choose_device
-from crcl.training import build as recipe
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 
 def train_first(
@@ -53,7 +52,7 @@ def train_first(
         note(f"features are there already, beside {source}; --model makes others")
     chosen = pipeline.plan(pairs, preset=preset, asked=asked, settings=settings)
     with _ways_out(run, there=run.exists() and not anew):
-        recipe.train(chosen, run, pairs=pairs, resume=not anew, overwrite=anew, progress=shown)
+        session.train(chosen, run, pairs=pairs, resume=not anew, overwrite=anew, progress=shown)
     return pairs
 
 

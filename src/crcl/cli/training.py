@@ -17,9 +17,8 @@ from crcl.retrieval import export as exporting
 from crcl.retrieval.export_onnx import save_onnx
 from crcl.runs.describe import epochs_done
 from crcl.runs.folder import Run
-from crcl.training import build as recipe
 from crcl.training import importing as adopting
-from crcl.training import inputs
+from crcl.training import inputs, session
 from crcl.training.tensorboard import TensorBoard
 
 
@@ -90,12 +89,12 @@ def train(
         "settings": settings or (),
     }
     go_on = resume and run.is_dir()
-    chosen = recipe.resumed_config(run, **asked) if go_on else recipe.asked_config(**asked)
+    chosen = session.resumed_config(run, **asked) if go_on else session.new_config(**asked)
     if go_on:
         _say_if_finished(run, chosen)
     progress = Together(shown, TensorBoard(run / "tensorboard")) if tensorboard else shown
     pairs = inputs.open_pairs(chosen)
-    recipe.train(chosen, run, pairs=pairs, resume=resume, overwrite=overwrite, progress=progress)
+    session.train(chosen, run, pairs=pairs, resume=resume, overwrite=overwrite, progress=progress)
     _tell_where(run, pairs)
 
 

@@ -17,8 +17,8 @@ from crcl.metrics import Detection, Retrieval
 from crcl.progress import SILENT, Progress
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
-from crcl.training.build import train
 from crcl.training.inputs import audited_pairs, open_pairs
+from crcl.training.session import train
 
 METHODS = {"infonce": "plain (InfoNCE)", "crcl": "CRCL"}
 RATE = 0.4

@@ -33,9 +33,8 @@ from crcl.retrieval.opening import open_scorer
 from crcl.runs.describe import epochs_done
 from crcl.runs.folder import Run
 from crcl.storage import is_locked, write_arrays, write_bytes, write_json
-from crcl.training import build as recipe
 from crcl.training import importing as adopt
-from crcl.training import inputs
+from crcl.training import inputs, session
 
 Say = Callable[[str], None]
 LOOK = 0.1  # seconds between two looks at trainings of other processes
@@ -150,7 +149,7 @@ def train_here(store: Store, jobs: Sequence[Job], *, progress: Progress) -> list
             if _wait(store, job, progress):
                 continue
             if job.model is None:
-                recipe.train(job.config, store.run(job), resume=True, progress=progress)
+                session.train(job.config, store.run(job), resume=True, progress=progress)
             else:
                 data = job.config.data
                 adopt.adopt_model(job.model, data.path, store.run(job), features=data.features, ids=data.ids)

@@ -10,7 +10,7 @@ from crcl.config import Config, file_keys, to_dict
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
-from crcl.training import build as recipe
+from crcl.training import session
 
 
 def is_read(key: str, method: str, matcher: str) -> bool:
@@ -38,7 +38,7 @@ def job_key(config: Config, fingerprint: str) -> str:
     if (model := settings["matcher.model"]) is not None and Path(model).is_dir():
         weights = sorted(path for path in Path(model).iterdir() if path.suffix in (".json", ".safetensors"))
         contents["matcher.model"] = hashed({path.name: _content(path) for path in weights})
-    free = recipe.free_to_change()
+    free = session.free_to_change()
     told = {key: value for key, value in settings.items() if key not in free}
     return hashed([told, contents, fingerprint])
 

@@ -15,8 +15,7 @@ from crcl.experiments import ZERO_SHOT, Experiment, Profile, Row, Source, own
 from crcl.experiments.keys import hashed, is_read, job_key
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
-from crcl.training import build as recipe
-from crcl.training import checks, inputs
+from crcl.training import checks, inputs, session
 
 OF_REGIONS = ("data.features", "data.ids", "data.text_features", "data.vocab", "data.standardize")
 """Settings about features and words, which a published model has its own of."""
@@ -276,10 +275,10 @@ class Planner:
         )
         base: dict[str, Any] = {"method": chosen.method, "matcher.name": matcher, "data.path": str(folder.absolute())}
         base |= {"noise.rate": rate, "noise.seed": seed, "train.seed": seed}
-        recipe.asked_config(preset=preset, base=base, settings=settings)  # all must be right
+        session.new_config(preset=preset, base=base, settings=settings)  # all must be right
         # what a run does not read is not told to it, so that the same run is begun and gone on with the same way
         settings = tuple(one for one in settings if any(is_read(key, chosen.method, matcher) for key in keys_of([one])))
-        config = recipe.asked_config(preset=preset, base=base, settings=settings)
+        config = session.new_config(preset=preset, base=base, settings=settings)
         if MATCHERS[matcher].reads_vectors:
             self._require_vectors(config)
         words = [str(folder.absolute()), "--preset", preset, "--method", chosen.method, "--matcher", matcher]
@@ -301,9 +300,9 @@ class Planner:
         if row.model is None:
             raise InputError(f"{row.name}: names no model")
         model, data = self._model(row.model), str(self.folder(source).absolute())
-        settings = [setting for setting in self._asked(row) if _key(setting) in recipe.free_to_change()]
+        settings = [setting for setting in self._asked(row) if _key(setting) in session.free_to_change()]
         base = {"matcher.name": matcher, "matcher.model": model, "data.path": data}
-        config = recipe.asked_config(base=base, settings=settings)
+        config = session.new_config(base=base, settings=settings)
         words = (model, "--data", data, "--features", str(config.data.features), "--ids", str(config.data.ids))
         key = job_key(config, self.fingerprint(row, source, source.split))
         return Job(key, f"{ZERO_SHOT} {row.model}, {self.label(source)}", 0, config, words, model)
@@ -332,7 +331,7 @@ class Planner:
         """Whether there are features beside the pixels, for rows that read regions."""
         if self.pixels is None or not self.data.is_file():
             return True
-        config = recipe.asked_config(base={"data.path": str(self.data)}, settings=self.settings)
+        config = session.new_config(base={"data.path": str(self.data)}, settings=self.settings)
         near = [path for path in default_features(self.data) if path.is_file()]
         given = [Path(config.data.features)] if config.data.features else near
         return any(path.resolve() != (self.pixels / PIXELS[0]).resolve() for path in given)
@@ -347,7 +346,7 @@ class Planner:
 
     def _fingerprint(self, folder: str, split: str, settings: tuple[str, ...]) -> list[str]:
         # a table's files are settings, and are read with them
-        config = recipe.asked_config(base={"data.path": folder}, settings=settings)
+        config = session.new_config(base={"data.path": folder}, settings=settings)
         pairs = inputs.open_pairs(config).split(split)
         digest = hashlib.sha256()
         for first in range(0, pairs.images, AT_ONCE):

@@ -1,0 +1,222 @@
+"""A training from its config to its run folder: new, resumed, or started from the matcher of another run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcl.config import Config, differences, file_keys, load, to_dict
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError, Interrupted
+from crcl.matchers import MATCHERS, Matcher
+from crcl.matchers.clip import Pretrained
+from crcl.methods import methods_of
+from crcl.metrics import Retrieval
+from crcl.progress import SILENT, Progress
+from crcl.retrieval.evaluation import evaluate
+from crcl.retrieval.opening import open_scorer
+from crcl.retrieval.scoring import Scorer
+from crcl.runs.describe import stored_config
+from crcl.runs.folder import Learnt, Run
+from crcl.runs.overwriting import refuse_existing
+from crcl.runs.restore import choose_device
+from crcl.training.build import prepare, schedule
+from crcl.training.inputs import read_data, with_noise
+from crcl.training.loop import fit
+from crcl.training.remarks import remarks
+from crcl.training.training_data import TrainingData
+
+
+def free_to_change() -> set[str]:
+    """Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
+    data = {f"data.{key}" for key in ("path", "image_column", "caption_column", "skip_empty")}
+    return data | {f"train.{key}" for key in ("device", "memory", "workers", "save_minutes")} | set(file_keys())
+
+
+def new_config(**given: Any) -> Config:
+    """The config of a new run; one that starts from another run has its matcher, unless another one is given.
+
+    `given` are the arguments of `config.load`.
+    """
+    config = load(**given)
+    if config.train.start is None:
+        return config
+    stored = stored_config(Run.open(config.train.start))
+    hidden = stored.record.meta
+    same = load(
+        base={
+            "matcher": to_dict(stored)["matcher"],
+            "data.standardize": stored.data.standardize,
+            **({} if hidden is None else {hidden: stored.get(hidden)}),
+        }
+    )
+    return load(over=same, **given)
+
+
+def resumed_config(path: str | Path, **given: Any) -> Config:
+    """The config of a run to resume; what is given besides may not change what comes out.
+
+    `given` are the arguments of `config.load`.
+    """
+    run = Run.open(path)
+    config = load(over=stored_config(run), **given)
+    refuse_changes(run, config)
+    return config
+
+
+def refuse_changes(run: Run, config: Config) -> None:
+    """Stop before a run is continued in another way than it was begun."""
+    if run.imported:
+        raise InputError(
+            f"{run.path}: imported from {run.imported}; there is no training to go on with. "
+            f"Train it further into a new folder: `crcl train DATA -o NEW --start {run.path}`"
+        )
+    changed, free = differences(stored_config(run), config), free_to_change()
+    lines = [
+        f"{key}: the run has {was!r}, now asked for {now!r}" for key, (was, now) in changed.items() if key not in free
+    ]
+    if lines:
+        raise InputError("\n".join([f"{run.path}: a run can only be continued as it was begun, but", *lines]))
+
+
+def train(
+    config: Config,
+    path: str | Path,
+    *,
+    pairs: Pairs | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = SILENT,
+) -> Run:
+    """Train as the config says, into a run folder; `pairs` are the data that it names, if they are open already."""
+    if resume and overwrite:
+        raise InputError("go on with the run (--resume) or replace it (--overwrite), not both")
+    choose_device(config.train.device)  # refused before there is a folder
+    if resume and (Path(path) / "config.json").is_file():
+        run = Run.open(path)
+        refuse_changes(run, config)
+        data = read_data(config, run, pairs=pairs)
+    else:
+        refuse_existing(path, overwrite=overwrite)
+        origin = None if config.train.start is None else open_start(config, config.train.start)
+        published = open_published(config) if origin is None else None
+        data = read_data(config, pairs=pairs, start=origin, published=published)
+        start = None if published is None else Learnt(published.weights)
+        if origin is not None:
+            start = Learnt(origin.load_matcher(), _first_beliefs(config, origin, data, progress))
+        run = Run.create(
+            path,
+            config=to_dict(config),
+            sizes=data.sizes | {"networks": config.record.networks},
+            fingerprint=data.fingerprint,
+            features=data.clean.features_digest(),
+            vocabulary=data.vocabulary,
+            model=data.model,
+            noise=data.noise,
+            trusted=data.trusted,
+            decoys=data.decoys,
+            standardize=data.standardize,
+            start=start,
+            overwrite=overwrite,
+        )
+    for line in remarks(data, config):
+        progress.note(line)
+    try:
+        with run.locked():
+            _fit(config, data, run, progress)
+    except KeyboardInterrupt:  # outside of a training step, or the second within one: the run can be gone on with
+        raise Interrupted from None
+    return run
+
+
+def open_published(config: Config) -> Pretrained | None:
+    """The published model that the matcher begins as; None for matchers that begin from fresh weights."""
+    name = config.matcher.name
+    load_published = MATCHERS[name].published
+    if load_published is None:
+        if config.matcher.model is not None:
+            begun = [record.name for record in MATCHERS.values() if record.pretrained]
+            raise InputError(
+                f"matcher.model: {name} begins from fresh weights; give --matcher {' or '.join(begun)}, or leave it out"
+            )
+        return None
+    if config.matcher.model is None:
+        raise InputError(f"matcher {name} begins as a published model: give --set matcher.model=FOLDER (or hub name)")
+    found: Pretrained = load_published(config.matcher.model)
+    return found
+
+
+def open_start(config: Config, path: str) -> Run:
+    """The run to begin from, if its matcher is the one that is to be trained."""
+    run, stored, _ = open_scorer(path, device="cpu")  # weights that do not fit their config are noticed here
+    networks, hidden = config.record.networks, stored.record.meta
+    meta, kept = hidden is not None, {"data.standardize", hidden}
+    lines = [
+        f"{key}: the run has {was!r}, now asked for {now!r}"
+        for key, (was, now) in differences(stored, config).items()
+        if key.startswith("matcher.") or key in kept
+    ]
+    fitting = methods_of(run.networks, meta=meta)
+    if run.networks != networks:
+        lines.append(
+            f"method: the run has {run.networks} networks, {config.method} trains {networks}; "
+            f"methods that train {run.networks}: {', '.join(fitting) or 'there is none'}"
+        )
+    elif config.method not in fitting:
+        lines.append(
+            f"method: the run's networks have {'a' if meta else 'no'} meta-network, those of {config.method} "
+            f"have {'none' if meta else 'one'}; methods that go on with the run: {', '.join(fitting)}"
+        )
+    if config.data.vocab is not None:
+        lines.append(f"data.vocab: the words are the run's, now asked for {config.data.vocab!r}; leave it out")
+    if lines:
+        raise InputError("\n".join([f"{run.path}: a training that starts from it keeps what it is, but", *lines]))
+    return run
+
+
+def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Progress) -> np.ndarray | None:
+    """What the run to begin from believes of these very pairs; None: the training begins by believing in all."""
+    if not config.record.believes:
+        return None
+    if not start.has_beliefs:
+        progress.note(f"{start.path} holds no beliefs: all pairs are believed in at first")
+        return None
+    if not np.array_equal(_none_as_empty(start.decoys()), _none_as_empty(data.decoys)):
+        progress.note(
+            f"{start.path} had other decoys or none, which must begin as the pairs do: all are believed in at first"
+        )
+        return None
+    same = start.fingerprint == data.fingerprint
+    judged = with_noise(data.clean, start.noise()) if same else None
+    if judged is None or (judged.image_index != data.train.image_index[: len(judged)]).any():
+        progress.note(
+            f"the beliefs of {start.path} are about other pairs{', with other mismatches' if same else ''}: "
+            "all pairs are believed in at first"
+        )
+        return None
+    return np.concatenate([start.load_ledger(), start.load_decoy_ledger()])
+
+
+def _none_as_empty(decoys: np.ndarray | None) -> np.ndarray:
+    return np.empty((0, 2), dtype=np.int64) if decoys is None else decoys
+
+
+def _fit(config: Config, data: TrainingData, run: Run, progress: Progress) -> None:
+    method, batches = prepare(config, data, start=run.load_start())
+
+    def validate(matcher: Matcher) -> Retrieval:
+        scorer = Scorer(matcher, data.vocabulary, data.standardize, memory=config.train.memory)
+        return evaluate([scorer], data.dev, tokens=data.dev_tokens)
+
+    progress.training_started(run.path.name, config.schedule_pieces(), run.networks)
+    fit(
+        method,
+        batches,
+        schedule(config),
+        validate=validate,
+        seed=config.train.seed,
+        decoys=0 if data.decoys is None else len(data.decoys),
+        run=run,
+        save_minutes=config.train.save_minutes,
+        progress=progress,
+    )
