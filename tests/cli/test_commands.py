@@ -232,7 +232,7 @@ def test_ctrl_c_outside_of_training_says_how_to_go_on_too(
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(session, "read_data", interrupted)
+    monkeypatch.setattr(inputs, "open_pairs", interrupted)
     monkeypatch.setattr("crcl.experiments.demo.demo", interrupted)
     answer = crcl(*words)
     assert answer.code == 130
