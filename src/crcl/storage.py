@@ -27,8 +27,11 @@ RESUME = "what was saved before is intact: make room and resume the training"
 
 
 @contextmanager
-def locked(path: Path, *, busy: str = TRAINING, wait: bool = False) -> Iterator[None]:
-    """Lock a folder; unlike flock's this lock is not inherited by workers, who outlive a killed training."""
+def locked(path: Path, *, busy: str = TRAINING, hint: str = "", wait: bool = False) -> Iterator[None]:
+    """Lock a folder, or raise an error of `busy` and `hint`.
+
+    Unlike flock's this lock is not inherited by workers, who outlive a killed training.
+    """
     try:
         file = _lock_file(path)
     except OSError as error:
@@ -37,7 +40,7 @@ def locked(path: Path, *, busy: str = TRAINING, wait: bool = False) -> Iterator[
         try:
             _lock(file, wait=wait)
         except OSError as error:
-            raise InputError(busy, where=path) from error
+            raise InputError(busy, where=path, hint=hint) from error
         yield
 
 

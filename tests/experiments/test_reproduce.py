@@ -25,8 +25,10 @@ from crcl import experiments, plots
 from crcl.config import differences
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import Interrupted, TrainingError
-from crcl.experiments import jobs, reproduce
+from crcl.experiments import drawing, gathering, jobs, reproduce
+from crcl.experiments.blocks import Job
 from crcl.experiments.planning import Planner
+from crcl.experiments.store import Store
 from crcl.metrics import retrieval
 from crcl.progress import SILENT
 from crcl.retrieval.evaluation import mean_similarities
@@ -112,7 +114,7 @@ def test_distributions_of_one_kind_have_one_axis(data: Path, monkeypatch: pytest
     monkeypatch.setattr(plots, "distributions", lambda panels, truths, **options: drawn.update(options, panels=panels))
     truth = np.array([True, False])
     near, far = (np.array([0.2, 0.4]), truth / 3, truth), (np.array([-0.1, 0.3]), truth / 2, truth)
-    reproduce._distributions([("without", near), ("with", far)], "a title")
+    drawing._distributions([("without", near), ("with", far)], "a title")
     assert drawn["ranges"] == [(-0.1, 0.4), (0.0, 1.0)] * 2
     assert "seed 0" in str(drawn["title"])
     (note,) = [note for note in experiments.experiment("fig2").notes if "distributions" in note]
@@ -163,7 +165,7 @@ def test_numbers_are_those_of_the_runs(crcl: Crcl, data: Path, out: Path) -> Non
     assert crcl(*words("table4", data, out)).code == 0
     planner = Planner(experiments.profile("cpu"), data, seeds=2, settings=TINY, matcher="bow")
     (block,) = planner.blocks(experiments.experiment("table4"))
-    store = jobs.Store(out)
+    store = Store(out)
     for entry in block.entries:
         sums = []
         for trial in entry.trials:
@@ -202,7 +204,7 @@ def test_every_swept_parameter_changes_what_comes_out(parameter: str, tmp_path: 
     planner = Planner(experiments.profile("cpu"), folder, seeds=1, settings=longer, matcher="bow")
     (block,) = planner.blocks(experiments.experiment("supp-fig-params"))
     swept = [entry for entry in block.entries if entry.row.sweep and entry.row.sweep[0] == parameter]
-    store, sums = jobs.Store(tmp_path / "out"), set()
+    store, sums = Store(tmp_path / "out"), set()
     for entry in (swept[0], swept[2], swept[-1]):
         (trial,) = entry.trials
         session.train(trial.jobs[0].config, store.run(trial.jobs[0]), resume=True)
@@ -216,7 +218,7 @@ def test_an_ensemble_is_the_mean_of_similarities(data: Path, out: Path) -> None:
     (block,) = planner.blocks(experiments.experiment("table1"))
     trial = next(entry for entry in block.entries if entry.row.name == "CRCL").trials[0]
     assert [job.config.matcher.name for job in trial.jobs] == ["saf", "sgr"]
-    store = jobs.Store(out)
+    store = Store(out)
     for job in trial.jobs:
         session.train(job.config, store.run(job), resume=True)
     found = store.measure(trial)
@@ -253,7 +255,7 @@ def test_killed_it_goes_on_where_it_was(crcl: Crcl, data: Path, out: Path, tmp_p
 def test_what_a_cluster_was_given_is_not_changed_by_what_is_printed_later(data: Path, tmp_path: Path) -> None:
     planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
     planned = reproduce.jobs_of(planner, [experiments.experiment("table4")])
-    store = jobs.Store(tmp_path / "o u t")
+    store = Store(tmp_path / "o u t")
     kept = jobs.write_jobs(store, planned[:3], "my table").read_text()
     assert "#SBATCH --job-name=crcl-my_table\n" in kept
     jobs.write_jobs(store, planned[3:], "another")
@@ -275,9 +277,9 @@ def test_a_figure_of_one_rate_is_drawn_for_each(data: Path, tmp_path: Path, monk
     experiment = replace(experiments.experiment("table1"), figure="epochs")
     blocks, seen = planner.blocks(experiment), []
     monkeypatch.setitem(
-        reproduce.DRAWN, "epochs", lambda store, blocks, parts, title: seen.append([block.noise for block in blocks])
+        drawing.DRAWN, "epochs", lambda store, blocks, parts, title: seen.append([block.noise for block in blocks])
     )
-    assert list(reproduce._figures(jobs.Store(tmp_path), experiment, blocks, [None] * len(blocks), [])) == []
+    assert list(drawing.figures_of(Store(tmp_path), experiment, blocks, [None] * len(blocks), [])) == []
     assert seen == [[0.2], [0.4], [0.6], [0.8]]
 
 
@@ -285,7 +287,7 @@ def test_a_figure_of_one_rate_is_drawn_for_each(data: Path, tmp_path: Path, monk
 def test_damaged_scores_are_none(data: Path, tmp_path: Path, content: str) -> None:
     planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
     trial = planner.blocks(experiments.experiment("table4"))[0].entries[0].trials[0]
-    store = jobs.Store(tmp_path)
+    store = Store(tmp_path)
     store.scored.mkdir()
     (store.scored / f"{trial.key}.json").write_text(content)
     assert store.scores(trial) is None
@@ -307,7 +309,7 @@ def test_damaged_records_cost_a_line_and_are_named(crcl: Crcl, data: Path, out: 
     answer = crcl(*words("supp-fig-losses", data, tmp_path, "--gather"))
     assert answer.code == 1
     assert "2 of " in answer.err
-    assert answer.err.count("and the same command trains it anew") == 2
+    assert answer.err.count("and the same command trains it again") == 2
     assert (tmp_path / "supp-fig-losses.csv").read_bytes() == (out / "supp-fig-losses.csv").read_bytes()
     assert (tmp_path / "supp-fig-losses.png").read_bytes() != (out / "supp-fig-losses.png").read_bytes()
 
@@ -380,8 +382,8 @@ def test_processes_train_beside_each_other_and_tell_of_failures(data: Path, tmp_
     planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=TINY, matcher="bow")
     (block,) = planner.blocks(experiments.experiment("table4"))
     good, bad = (entry.trials[0].jobs[0] for entry in block.entries[:2])
-    broken = jobs.Job("broken", "a broken one", 0, bad.config, (*bad.words, "--set", "train.lr=-1"))
-    store, told = jobs.Store(tmp_path), []
+    broken = Job("broken", "a broken one", 0, bad.config, (*bad.words, "--set", "train.lr=-1"))
+    store, told = Store(tmp_path), []
     failed = jobs.train_apart(store, [good, broken], 2, progress=Noting(told))
     assert store.finished(good)
     assert len(failed) == 1
@@ -429,7 +431,7 @@ def test_a_run_that_another_process_trains_is_waited_for(data: Path, tmp_path: P
     planner = Planner(experiments.profile("cpu"), data, seeds=1, settings=(*TINY, "train.pieces=[1,60]"), matcher="bow")
     entries = planner.blocks(experiments.experiment("table4"))[0].entries
     first, second = (entry.trials[0].jobs[0] for entry in entries[:2])
-    store, told = jobs.Store(tmp_path), []
+    store, told = Store(tmp_path), []
     process = start(*first.command(store.run(first))[1:])
     until = time.monotonic() + 120
     while not is_locked(store.run(first)) and time.monotonic() < until:
@@ -474,7 +476,7 @@ def test_a_damaged_run_costs_its_own_cell_and_is_named(
     assert answer.code == 1
     assert "1 of 12 runs failed:\ninfonce on bow, pairs, 60 % mismatched, seed 1: " in answer.err
     assert told in answer.err
-    assert f"; delete {run}, and the same command trains it anew" in answer.err
+    assert f"; delete {run}, and the same command trains it again" in answer.err
     assert "--" not in answer.err.partition("runs failed:")[2]
     assert {line["seeds"] for line in rows(tmp_path / "table4.csv") if line["method"] == "L_d"} == {"1"}
     shutil.rmtree(run)
@@ -533,10 +535,10 @@ def test_ctrl_c_is_passed_on_to_processes(data: Path, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(time, "sleep", press)
     with pytest.raises(KeyboardInterrupt):
-        jobs.train_apart(jobs.Store(tmp_path), [job], 2, progress=SILENT)
+        jobs.train_apart(Store(tmp_path), [job], 2, progress=SILENT)
     assert "stopped; what was saved is kept" in (tmp_path / "logs" / f"{job.key}.log").read_text("utf-8")
     with locked(tmp_path / "runs" / job.key):  # nobody trains there any more
-        assert not jobs.Store(tmp_path).finished(job)
+        assert not Store(tmp_path).finished(job)
 
 
 def test_the_list_names_all(crcl: Crcl) -> None:
@@ -549,15 +551,15 @@ def test_the_list_names_all(crcl: Crcl) -> None:
     ("given", "message"),
     [
         (["tabel1"], "did you mean 'table1'"),
-        (["table1"], "say with --data where the pairs are"),
+        (["table1"], "say with --data where they are"),
         (["table1", "--data", "nowhere"], "none of its data is there: nowhere"),
         (["table1", "--data", "DATA", "--profile", "papper"], "did you mean 'paper'"),
         (["table1", "--data", "DATA", "--profile", "paper"], "coco_precomp, "),
         (["table1", "--data", "DATA", "--noise", "0.3"], "table1 (has the rates 0.2, 0.4, 0.6, 0.8, not 0.3)"),
         (["table1", "--data", "DATA", "--matcher", "vsee"], "needs the matcher vsee"),
-        (["table1", "--data", "DATA", "--matcher", "clip"], "--matcher clip: it begins as a published model"),
+        (["table1", "--data", "DATA", "--matcher", "clip"], "matcher: clip begins as a published model"),
         (["table1", "--data", "DATA", "--matcher", "dual"], "matcher dual reads vectors of captions"),
-        (["table1", "--data", "DATA", "--gather", "--print-jobs"], "(--print-jobs) or write what there is (--gather)"),
+        (["table1", "--data", "DATA", "--gather", "--print-jobs"], "--print-jobs or --gather"),
         (["table1", "--data", "DATA", "--set", "train.lrr=1"], "did you mean 'train.lr'"),
         (["table4", "--data", "DATA", "--set", "data.vocab=nowhere.json"], "nowhere.json: cannot be read"),
     ],
@@ -584,9 +586,9 @@ def test_a_table_without_the_rate_is_left_out_beside_one_that_has_it(crcl: Crcl,
 def test_the_page_says_how_well_the_pairs_of_the_distributions_are_told_apart() -> None:
     truth = np.array([True, True, False, False])
     apart = (np.array([0.9, 0.1, 0.2, 0.0]), np.array([0.95, 0.6, 0.92, 0.3]), truth)
-    *_, line, _ = reproduce._told_apart([("with SCC", apart)])
+    *_, line, _ = gathering._told_apart([("with SCC", apart)])
     assert line == "| with SCC | 0.750 | 0.750 | 100.0 % | 50.0 % | 50.0 % |"
-    assert reproduce._told_apart([("no mismatches", (*apart[:2], np.ones(4, bool)))]) == []
+    assert gathering._told_apart([("no mismatches", (*apart[:2], np.ones(4, bool)))]) == []
 
 
 def test_distributions_of_another_rate_are_left_out_with_a_line(crcl: Crcl, data: Path, tmp_path: Path) -> None:
@@ -628,7 +630,7 @@ def test_no_setting_changes_what_a_row_is_about(
     out = tmp_path / "out"
     answer = crcl("reproduce", "table4", "--data", str(data), "-o", str(out), "--set", "loss.tau=0.1", "--set", setting)
     assert answer.code == 2
-    assert f"--set {setting.partition('=')[0]}" in answer.err
+    assert f"crcl: {setting.partition('=')[0]}" in answer.err
     assert f"what a row is about cannot be set; {instead}" in answer.err
     assert "loss.tau" not in answer.err
     assert not out.exists()
@@ -662,7 +664,7 @@ def test_two_at_once_do_not_train_but_what_there_is_can_be_written_meanwhile(crc
     with held(tmp_path / ".lock", 600):
         answer = crcl(*asked)
         assert answer.code == 2
-        assert "another `crcl reproduce` is at work here; --gather writes what there is so far" in answer.err
+        assert "another process is reproducing tables here; pass --gather to write what is finished" in answer.err
         assert not (tmp_path / "supp-fig-c.md").exists()
         assert crcl(*asked, "--gather").code == 0
         assert (tmp_path / "supp-fig-c.md").exists()

@@ -133,14 +133,16 @@ def test_table3_without_pixels_says_how_to_make_them(crcl: Crcl, data: Path, cli
     out = tmp_path / "out"
     answer = crcl(*words("table3", data, out)[:6])
     assert answer.code == 2
-    assert "CLIP (ViT-L/14), zero-shot: reads the pixels of images, but --pixels is not given" in answer.err
-    assert f"crcl features TABLE --images IMAGES -o FOLDER --model {LARGE} --pixels" in answer.err
+    assert f"CLIP (ViT-L/14), zero-shot: reads the pixels of images for {LARGE}, but none are given" in answer.err
+    assert (
+        f"`crcl features` with --pixels makes for the model; or leave its rows out: --model {LARGE}=none" in answer.err
+    )
     answer = crcl(*words("table3", data, out)[:6], "--pixels", str(clips / "pixels"))
     assert answer.code == 2
     assert f"{data} is no table that has some" in answer.err
     answer = crcl(*table3(clips, out, "--model", f"clip-vit-base-patch32={clips / 'base'}"))
     assert answer.code == 2
-    assert f"expected NAME=FOLDER (did you mean '{BASE}'?)" in answer.err
+    assert f"model: no model 'clip-vit-base-patch32' (did you mean '{BASE}'?)" in answer.err
     answer = crcl(*table3(clips, out, "--set", "data.features=nowhere.npy"))  # not taken for no regions at all
     assert answer.code == 2
     assert "nowhere.npy" in answer.err

@@ -9,15 +9,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from crcl import config, experiments
-from crcl.cli.options import Settings, make_folder
+from crcl import experiments
+from crcl.cli.options import Settings
 from crcl.cli.screen import note, out, shown
-from crcl.errors import InputError, Interrupted, TrainingError, did_you_mean
+from crcl.errors import InputError
 from crcl.experiments import demo as demonstration
-from crcl.experiments import jobs
 from crcl.experiments import reproduce as reproducing
-from crcl.experiments.planning import Planner
-from crcl.storage import locked
 
 
 def reproduce(
@@ -59,103 +56,41 @@ def reproduce(
         for name in experiments.NAMES:
             out.print(f"{name:<17}{experiments.experiment(name).title}", soft_wrap=True)
         return
-    if print_jobs and only_gather:
-        raise InputError("print what is left to train (--print-jobs) or write what there is (--gather), not both")
-    wanted = [experiments.experiment(name) for name in dict.fromkeys(names)]
-    called = [experiment.name for experiment in wanted]
-    for name in {name for name in called if called.count(name) > 1}:
-        raise InputError(f"{name}.toml: two files of this name; both would be written to {folder / name}.md")
-    if data is None and any(experiment.rows for experiment in wanted):
-        raise InputError("say with --data where the pairs are")
-    planner = Planner(
-        experiments.profile(profile),
-        data or Path(),
-        seeds=seeds,
-        settings=tuple(settings or ()),
-        matcher=matcher,
-        rates=tuple(noise or ()),
-        pixels=pixels,
-        models=_models(wanted, model or ()),
-    )
-    store = jobs.Store(folder)
-    wanted, others = planner.of_rates(wanted)
-    planned = reproducing.jobs_of(planner, wanted)
-    lines = [line for experiment in wanted for line in planner.left_out(experiment)]
-    for line in dict.fromkeys([*others, *lines]):
-        note(f"left out: {line}")
-    if print_jobs:
-        _print_jobs(store, planned, "-".join(experiment.name for experiment in wanted))
-        return
-    failed = []
-    make_folder(store.scored)
-    if not only_gather:
-        with locked(folder, busy="another `crcl reproduce` is at work here; --gather writes what there is so far"):
-            failed = _train_jobs(store, jobs.missing(store, planned), processes)
-    failed += _gather(store, planner, wanted)
-    if failed:
-        told = list(dict.fromkeys(failed))
-        raise TrainingError("\n".join([f"{len(told)} of {len(planned)} runs failed:", *told]))
-
-
-def _models(wanted: Sequence[experiments.Experiment], given: Sequence[str]) -> dict[str, str]:
-    """Where published models are, by their names in the tables."""
-    known = {row.model for experiment in wanted for row in experiment.rows if row.model}
-    found = {}
-    for entry in given:
-        name, _, where = entry.partition("=")
-        if name not in known or not where:
-            there = f"NAME is one of {', '.join(sorted(known))}" if known else "no table that is asked for has one"
-            raise InputError(f"--model {entry}: expected NAME=FOLDER{did_you_mean(name, known)}; {there}")
-        found[name] = where
-    return found
-
-
-def _train_jobs(store: jobs.Store, left: list[jobs.Job], processes: int) -> list[str]:
     if processes > 1:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a cluster sends is as good as Ctrl-C
-        return jobs.train_apart(store, left, processes, progress=shown)
-    try:
-        return jobs.train_here(store, left, progress=shown)
-    except Interrupted as stop:
-        raise typer.Exit(130) from stop  # the same command goes on
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # clusters send SIGTERM: it ends as Ctrl-C does
+    made = reproducing.reproduce(
+        names,
+        data=data,
+        profile=profile,
+        seeds=seeds,
+        out=folder,
+        matcher=matcher,
+        pixels=pixels,
+        model=_models(model or ()),
+        noise=noise or (),
+        settings=settings or (),
+        processes=processes,
+        print_jobs=print_jobs,
+        gather=only_gather,
+        progress=shown,
+    )
+    for command in made.commands:
+        out.print(shlex.join(command), soft_wrap=True)
+    if made.script is not None:
+        left = f"{len(made.commands)} of {made.planned} runs are left"
+        note(f"{left}; one command a line here, or: sbatch {made.script}")
+    for path in made.written:
+        out.print(str(path), soft_wrap=True)
+    made.raise_failures()
 
 
-def _print_jobs(store: jobs.Store, planned: Sequence[jobs.Job], name: str) -> None:
-    left = jobs.missing(store, planned)
-    script = jobs.write_jobs(store, left, name)
-    for job in left:
-        out.print(shlex.join(job.command(store.run(job).absolute())), soft_wrap=True)
-    note(f"{len(left)} of {len(planned)} runs are left; one command a line here, or: sbatch {script}")
-
-
-def _gather(store: jobs.Store, planner: Planner, wanted: Sequence[experiments.Experiment]) -> list[str]:
-    """Write what there is; gives what is wrong with runs that cannot be read."""
-    failed = []
-    with locked(store.scored, wait=True):  # what is written takes minutes at most
-        for experiment in wanted:
-            command = _reproduce_command(experiment, planner)
-            written, unreadable = reproducing.gather(store, planner, experiment, command=command, progress=shown)
-            failed += unreadable
-            for path in written:
-                out.print(str(path), soft_wrap=True)
-    return failed
-
-
-def _reproduce_command(experiment: experiments.Experiment, planner: Planner) -> str:
-    """The command that makes a table, without the paths of this machine."""
-    words = ["crcl", "reproduce", experiment.file or experiment.name]
-    if not experiment.rows:
-        return shlex.join(words)
-    words += ["--data", "DATA", "--profile", planner.profile.name]
-    words += ["--seeds", str(planner.seeds)] + (["--matcher", planner.matcher] if planner.matcher else [])
-    words += ["--pixels", "PIXELS"] if planner.pixels else []
-    for name, where in planner.models.items():
-        words += ["--model", f"{name}={'FOLDER' if Path(where).exists() else where}"]
-    words += [word for rate in planner.rates for word in ("--noise", f"{rate:g}")]
-    for setting in planner.settings:
-        key = setting.partition("=")[0].strip()
-        words += ["--set", f"{key}=FILE" if key in config.file_keys() else setting]
-    return shlex.join(words)
+def _models(given: Sequence[str]) -> dict[str, str]:
+    """NAME=FOLDER, as a dict."""
+    found = dict(entry.partition("=")[::2] for entry in given)
+    for name, where in found.items():
+        if not where:
+            raise InputError(f"expected NAME=FOLDER, got {name}", where="--model")
+    return found
 
 
 def demo(

@@ -20,12 +20,12 @@ ZERO_SHOT = "zero-shot"
 """A recipe that trains nothing: a published model as it comes."""
 OWN = {
     "method": "the rows of a table say it",
-    "matcher.name": "give --matcher",
-    "matcher.model": "give --model",
-    "noise": "give --noise, and --seeds",
-    "train.seed": "give --seeds",
+    "matcher.name": "give {matcher}",
+    "matcher.model": "give {model}",
+    "noise": "give {noise}, and {seeds}",
+    "train.seed": "give {seeds}",
     "train.start": "no row begins from another run",
-    "data.path": "give --data",
+    "data.path": "give {data}",
 }
 """Keys, or sections, that say what a row is about, so that no setting may; and what to do instead."""
 

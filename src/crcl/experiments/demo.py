@@ -48,14 +48,25 @@ def demo(
     settings: tuple[str, ...] = (),
     progress: Progress = SILENT,
 ) -> list[Outcome]:
-    """Draw, mismatch, train twice, compare; everything is left in the folder, and what is there already is kept."""
+    """Draw scenes, mismatch 40 % of the pairs, train plainly and by CRCL, and compare.
+
+    Data, runs and pictures are left in the folder; what it holds already is used again.
+
+    Args:
+        folder: Folder to work in.
+        images: Training images to draw.
+        seed: Seed of scenes, mismatches, weights and batches.
+        settings: Settings of both trainings, as `key=value`.
+        progress: Receives messages and the progress of trainings.
+    """
     load(preset="demo", settings=settings)  # wrong settings are refused before anything is drawn
     folder = Path(folder)
     data = folder / "data"
     if not data.exists():
         _draw_scenes(data, images, seed, progress)
     elif (there := Pairs.of(data).split("train").images) != images:
-        raise InputError(f"{data}: {there} training images are drawn there, not {images}; give another folder")
+        what = f"{there} training images are drawn there, not {images}"
+        raise InputError(what, where=data, hint="give another folder")
     outcomes = [
         _outcome(method, name, data, folder, seed=seed, settings=settings, progress=progress)
         for method, name in METHODS.items()

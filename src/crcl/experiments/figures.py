@@ -20,9 +20,10 @@ def history(run: Run) -> Iterator[tuple[str, Figure]]:
     records = run.metrics()
     if not records:
         whence = "imported" if run.imported else "not trained for a whole epoch yet"
-        raise InputError(f"{run.path}: {whence}: there are no epochs to draw")
+        raise InputError(f"{whence}: there are no epochs to draw", where=run.path)
     if not all(record.keys() >= NEEDED for record in records):
-        raise InputError(f"{run.path / 'metrics.jsonl'}: damaged (a line lacks some of {', '.join(sorted(NEEDED))})")
+        what = f"damaged (a line lacks some of {', '.join(sorted(NEEDED))})"
+        raise InputError(what, where=run.path / "metrics.jsonl")
     pieces = [record["piece"] for record in records]
     kept = [number for number, record in enumerate(records) if record["piece"] == pieces[-1] and record["best"]]
     yield (
@@ -40,15 +41,12 @@ def history(run: Run) -> Iterator[tuple[str, Figure]]:
 
 
 def detected(run: Run, truth: np.ndarray, *, threshold: float) -> Figure | None:
-    """How well the beliefs after each epoch find the injected mismatches; None where they were not kept."""
-    beliefs = run.kept_beliefs()
-    scores = [detection(line, truth, threshold=threshold) if np.isfinite(line).all() else None for line in beliefs]
-    if not any(scores):
+    """How well the beliefs after each epoch find the injected mismatches; None where no pair is mismatched."""
+    found = [detection(line, truth, threshold=threshold) for line in run.kept_beliefs()]
+    scores = [score for score in found if score is not None]
+    if not scores:
         return None
-    auroc, precision, recall = (
-        [getattr(score, name) if score is not None else np.nan for score in scores]
-        for name in ("auroc", "precision", "recall")
-    )
+    auroc, precision, recall = ([getattr(score, name) for score in scores] for name in ("auroc", "precision", "recall"))
     pieces = [record["piece"] for record in run.metrics()]
     return plots.detected(auroc, precision, recall, pieces=pieces, threshold=threshold)
 

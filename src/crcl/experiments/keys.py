@@ -2,15 +2,21 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from crcl.config import Config, file_keys, to_dict
+import numpy as np
+
+from crcl.config import Config, file_keys, given, to_dict
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
 from crcl.training import session
+
+AT_ONCE = 64  # images or captions whose features are read together
 
 
 def is_read(key: str, method: str, matcher: str) -> bool:
@@ -39,8 +45,8 @@ def job_key(config: Config, fingerprint: str) -> str:
         weights = sorted(path for path in Path(model).iterdir() if path.suffix in (".json", ".safetensors"))
         contents["matcher.model"] = hashed({path.name: _content(path) for path in weights})
     free = session.free_to_change()
-    told = {key: value for key, value in settings.items() if key not in free}
-    return hashed([told, contents, fingerprint])
+    kept = {key: value for key, value in settings.items() if key not in free}
+    return hashed([kept, contents, fingerprint])
 
 
 def _content(path: Path) -> str:
@@ -49,7 +55,7 @@ def _content(path: Path) -> str:
         about = path.stat()
         return _digest(path, about.st_mtime_ns, about.st_size)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise InputError(f"cannot be read ({error.strerror or error})", where=path) from error
 
 
 @cache
@@ -62,3 +68,32 @@ def hashed(content: Any) -> str:
     """A short hash of plain values."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def split_digests(split: Split) -> list[str]:
+    """Digests of a split: of captions and images, of all features, and of the vectors of captions where it has some."""
+    known = [
+        split.fingerprint(),
+        f"{split.images} x {split.features.shape[1:]}",
+        _digest_of(split.gather, split.images),
+    ]
+    return known if split.text_features is None else [*known, _digest_of(split.gather_texts, len(split))]
+
+
+def _digest_of(gather: Callable[[np.ndarray], np.ndarray], count: int) -> str:
+    digest = hashlib.sha256()
+    for first in range(0, count, AT_ONCE):
+        digest.update(gather(np.arange(first, min(first + AT_ONCE, count))).data)
+    return digest.hexdigest()
+
+
+def absolute_setting(setting: str) -> str:
+    """A setting that names a file, with its whole path."""
+    key = key_of(setting)
+    where = given([setting]).get(key) if key in file_keys() else None
+    return f"{key}={Path(str(where)).absolute()}" if where else setting
+
+
+def key_of(setting: str) -> str:
+    """The key of a setting `key=value`."""
+    return setting.partition("=")[0].strip()

@@ -1,18 +1,16 @@
-"""From declared experiments to what has to be trained and measured, each with its key."""
+"""From declared experiments to the trainings and measurements that they need."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from crcl.config import Config, DataConfig, file_keys, given, keys_of
+from crcl.config import Config, DataConfig, keys_of
 from crcl.data.sources.stored import default_features
 from crcl.errors import InputError
-from crcl.experiments import ZERO_SHOT, Experiment, Profile, Row, Source, own
-from crcl.experiments.keys import hashed, is_read, job_key
+from crcl.experiments.blocks import Block, Entry, Job, Trial
+from crcl.experiments.declared import ZERO_SHOT, Experiment, Profile, Row, Source, own
+from crcl.experiments.keys import absolute_setting, hashed, is_read, job_key, key_of, split_digests
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
 from crcl.training import checks, inputs, session
@@ -20,78 +18,14 @@ from crcl.training import checks, inputs, session
 OF_REGIONS = ("data.features", "data.ids", "data.text_features", "data.vocab", "data.standardize")
 """Settings about features and words, which a published model has its own of."""
 PIXELS = ("features.npy", "ids.txt")
-"""What `crcl features --pixels` writes."""
+"""Files of the folder of pixels."""
 NO_MODEL = "none"
 """Given instead of a model: its rows are left out."""
-AT_ONCE = 64  # images whose features are read together
-
-
-@dataclass(frozen=True)
-class Job:
-    """One training; or a published model that is taken as it is."""
-
-    key: str
-    about: str
-    seed: int
-    config: Config
-    words: tuple[str, ...]
-    """Of `crcl train`, or of `crcl import`, but for the run folder."""
-    model: str | None = None
-    """The model to import; None: it is trained."""
-
-    def command(self, folder: Path) -> list[str]:
-        """The words that train it, or go on with it, anywhere."""
-        if self.model is not None:
-            return ["crcl", "import", *self.words, "-o", str(folder), "--overwrite"]
-        return ["crcl", "train", *self.words, "-o", str(folder), "--resume"]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One measurement: a run, or the mean similarities of several, on a split."""
-
-    jobs: tuple[Job, ...]
-    split: str
-    folds: int
-    fingerprint: str
-    """Of the split."""
-
-    @property
-    def key(self) -> str:
-        return hashed([[job.key for job in self.jobs], self.split, self.folds, self.fingerprint])
-
-    def alone(self, job: Job) -> "Trial":
-        return Trial((job,), self.split, self.folds, self.fingerprint)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A row of a table at one rate of mismatches, with a trial for each seed."""
-
-    row: Row
-    trials: tuple[Trial, ...]
-    trained: str
-
-
-@dataclass(frozen=True)
-class Block:
-    """The rows of a table on one data set at one rate."""
-
-    label: str
-    columns: dict[str, str]
-    """The paper's data sets that these data stand for, and their names."""
-    noise: float
-    entries: tuple[Entry, ...]
-
-    @property
-    def title(self) -> str:
-        rate = f"{100 * self.noise:g} % of the training pairs mismatched" if self.noise else "no mismatches put in"
-        return f"{self.label}, {rate}"
 
 
 @dataclass
 class Planner:
-    """From declared experiments to jobs; what cannot be trained is said before anything is."""
+    """Plans the trainings of declared experiments; raises an error about what cannot be trained before anything is."""
 
     profile: Profile
     data: Path
@@ -109,27 +43,31 @@ class Planner:
     _with_vectors: list[DataConfig] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Refuse what would train something else than the rows are called; files are found from anywhere."""
+        """Refuse what would train something else than the rows say; paths become absolute."""
         if self.matcher in MATCHERS and MATCHERS[self.matcher].pretrained:
             raise InputError(
-                f"--matcher {self.matcher}: it begins as a published model, which rows that read regions do not have; "
-                "table3 has rows of such models"
+                f"{self.matcher} begins as a published model, which rows that read regions do not have",
+                where="matcher",
+                hint="table3 has rows of such models",
             )
-        self.settings = tuple(_absolute(setting) for setting in self.settings)
-        wrong = [f"--set {key}: what a row is about cannot be set; {instead}" for key, instead in own(self.settings)]
+        self.settings = tuple(absolute_setting(setting) for setting in self.settings)
+        wrong = [
+            InputError("what a row is about cannot be set", where=key, hint=instead)
+            for key, instead in own(self.settings)
+        ]
         if wrong:
-            raise InputError("\n".join(wrong))
+            raise InputError.several(wrong)
 
     def of_rates(self, wanted: Sequence[Experiment]) -> tuple[list[Experiment], list[str]]:
-        """The experiments that have a rate which is asked for, and the others in words; refused where none has."""
+        """The experiments that have a requested rate, and the others in words; an error where none has."""
         none = [experiment for experiment in wanted if experiment.rows and not self._rates(experiment)]
-        told = [
+        others = [
             f"{experiment.name} (has the rates {_listed(experiment.rates)}, not {_listed(self.rates)})"
             for experiment in none
         ]
         if none and len(none) == len(wanted):
-            raise InputError(f"--noise leaves nothing of {'; '.join(told)}")
-        return [experiment for experiment in wanted if experiment not in none], told
+            raise InputError(f"leaves nothing of {'; '.join(others)}", where="noise")
+        return [experiment for experiment in wanted if experiment not in none], others
 
     def _rates(self, experiment: Experiment) -> list[float]:
         return [rate for rate in experiment.rates if not self.rates or rate in self.rates]
@@ -166,7 +104,9 @@ class Planner:
                 found.setdefault(where, (source, {}))[1][column] = source.name
         if not found and experiment.columns:
             folders = ", ".join(sorted({str(self.folder(self.profile.sources[name])) for name in experiment.columns}))
-            raise InputError(f"{experiment.name}: none of its data is there: {folders}; say with --data where they are")
+            raise InputError(
+                f"none of its data is there: {folders}", where=experiment.name, hint="say with {data} where they are"
+            )
         return list(found.values())
 
     def left_out(self, experiment: Experiment) -> list[str]:
@@ -210,14 +150,14 @@ class Planner:
         return tuple(entries)
 
     def _makes_equal(self, row: Row, other: Row) -> bool:
-        """Whether the matcher that is asked for leaves no difference between two rows."""
+        """Whether the requested matcher leaves no difference between two rows."""
         if row is other or self.matcher is None:
             return row is other
         what = [(self._runs(one), one.settings, one.model) for one in (row, other)]
         return what[0] == what[1]
 
     def _shown_of(self, alike: Sequence[Row]) -> Row:
-        """Of equal rows the one that has the matcher; where none has, one that is named as what is trained."""
+        """Of equal rows the one that has the matcher; where none has, a row with the name of what is trained."""
         if len(alike) == 1:
             return alike[0]
         first = alike[0]
@@ -241,7 +181,7 @@ class Planner:
         return f"does not go with {self.matcher}" if self._has_regions() else "no features of regions are given"
 
     def _runs(self, row: Row) -> tuple[tuple[str, str], ...]:
-        """What is trained for a row; nothing where its method does not go with the matcher that is asked for.
+        """What is trained for a row; nothing where its method does not go with the requested matcher.
 
         A row about a published model keeps it.
         """
@@ -264,19 +204,19 @@ class Planner:
         chosen = self.profile.recipe(name)
         for what, wanted, there in (("matcher", matcher, MATCHERS), ("method", chosen.method, METHODS)):
             if wanted not in there:
-                raise InputError(f"{row.name}: needs the {what} {wanted}, which this version of crcl does not have")
+                raise InputError(f"needs the {what} {wanted}, which this version of crcl does not have", where=row.name)
         folder = self.folder(source)
         preset = source.presets.get(matcher, source.preset)
         settings = (
             *chosen.settings_for(matcher=matcher, folder=source.folder, noise=rate),
             *self._asked(row),
-            *(_absolute(setting) for setting in row.settings),
+            *(absolute_setting(setting) for setting in row.settings),
             *([f"matcher.model={self._model(row.model)}"] if row.model is not None else []),
         )
         base: dict[str, Any] = {"method": chosen.method, "matcher.name": matcher, "data.path": str(folder.absolute())}
         base |= {"noise.rate": rate, "noise.seed": seed, "train.seed": seed}
         session.new_config(preset=preset, base=base, settings=settings)  # all must be right
-        # what a run does not read is not told to it, so that the same run is begun and gone on with the same way
+        # a run is not given what it does not read, so that the same run is started and resumed by the same command
         settings = tuple(one for one in settings if any(is_read(key, chosen.method, matcher) for key in keys_of([one])))
         config = session.new_config(preset=preset, base=base, settings=settings)
         if MATCHERS[matcher].reads_vectors:
@@ -298,9 +238,9 @@ class Planner:
     def _untrained(self, row: Row, matcher: str, source: Source) -> Job:
         """A published model as it comes; no setting of a training changes it."""
         if row.model is None:
-            raise InputError(f"{row.name}: names no model")
+            raise InputError("names no model", where=row.name)
         model, data = self._model(row.model), str(self.folder(source).absolute())
-        settings = [setting for setting in self._asked(row) if _key(setting) in session.free_to_change()]
+        settings = [setting for setting in self._asked(row) if key_of(setting) in session.free_to_change()]
         base = {"matcher.name": matcher, "matcher.model": model, "data.path": data}
         config = session.new_config(base=base, settings=settings)
         words = (model, "--data", data, "--features", str(config.data.features), "--ids", str(config.data.ids))
@@ -317,13 +257,15 @@ class Planner:
         if row.model is None:
             return self.settings
         if self.pixels is None or not self.data.is_file():
-            absent = "--pixels is not given" if self.pixels is None else f"{self.data} is no table that has some"
+            absent = "none are given" if self.pixels is None else f"{self.data} is no table that has some"
             raise InputError(
-                f"{row.name}: reads the pixels of images, but {absent}. Give the pairs as a table (--data TABLE) and, "
-                "as --pixels FOLDER, what `crcl features TABLE --images IMAGES -o FOLDER --model "
-                f"{self._model(row.model)} --pixels` writes; or leave it out with --model {row.model}={NO_MODEL}"
+                f"reads the pixels of images for {self._model(row.model)}, but {absent}",
+                where=row.name,
+                hint="give the pairs as a table ({data}) and, as {pixels}, the folder of pixels that "
+                f"{{extract_features()}} with {{pixels}} makes for the model; or leave its rows out: {{model}} "
+                f"{row.model}={NO_MODEL}",
             )
-        kept = [setting for setting in self.settings if _key(setting) not in OF_REGIONS]
+        kept = [setting for setting in self.settings if key_of(setting) not in OF_REGIONS]
         features, ids = (self.pixels.absolute() / name for name in PIXELS)
         return (*kept, f"data.features={features}", f"data.ids={ids}")
 
@@ -341,39 +283,14 @@ class Planner:
         folder, settings = str(self.folder(source)), self._asked(row)
         known = (folder, *splits, *settings)
         if known not in self._fingerprints:
-            self._fingerprints[known] = hashed([self._fingerprint(folder, split, settings) for split in splits])
+            # a table's files are settings, and are read with them
+            pairs = inputs.open_pairs(session.new_config(base={"data.path": folder}, settings=settings))
+            self._fingerprints[known] = hashed([split_digests(pairs.split(split)) for split in splits])
         return self._fingerprints[known]
-
-    def _fingerprint(self, folder: str, split: str, settings: tuple[str, ...]) -> list[str]:
-        # a table's files are settings, and are read with them
-        config = session.new_config(base={"data.path": folder}, settings=settings)
-        pairs = inputs.open_pairs(config).split(split)
-        digest = hashlib.sha256()
-        for first in range(0, pairs.images, AT_ONCE):
-            digest.update(pairs.gather(np.arange(first, min(first + AT_ONCE, pairs.images))).data)
-        shape = f"{pairs.images} x {pairs.features.shape[1:]}"
-        known = [pairs.fingerprint(), shape, digest.hexdigest()]
-        if pairs.text_features is not None:
-            digest = hashlib.sha256()
-            for first in range(0, len(pairs), AT_ONCE):
-                digest.update(pairs.gather_texts(np.arange(first, min(first + AT_ONCE, len(pairs)))).data)
-            known.append(digest.hexdigest())
-        return known
-
-
-def _absolute(setting: str) -> str:
-    """A setting that names a file, with its whole path."""
-    key = _key(setting)
-    where = given([setting]).get(key) if key in file_keys() else None
-    return f"{key}={Path(str(where)).absolute()}" if where else setting
 
 
 def _listed(rates: Sequence[float]) -> str:
     return ", ".join(f"{rate:g}" for rate in rates)
-
-
-def _key(setting: str) -> str:
-    return setting.partition("=")[0].strip()
 
 
 def _work_together(method: str, matcher: str) -> bool:

@@ -48,7 +48,7 @@ def spread(values: Sequence[float] | np.ndarray, digits: int) -> str:
 
 
 def markdown(part: Part) -> str:
-    """The table, and what the test between the two best says."""
+    """The table, and the result of a test between the two best."""
     heads = ["method", "trained", "i2t R@1/5/10", "t2i R@1/5/10", "rSum"]
     heads += [f"paper, {column}: {head}" for column in part.columns for head in ("i2t", "t2i", "rSum")]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
@@ -67,18 +67,18 @@ def best_two(part: Part) -> str:
     if len(ranked) < 2:
         return "Fewer than two rows were measured: nothing to compare."
     best, second = ranked[:2]
-    told = f"The two best: {best.name} and {second.name}"
+    text = f"The two best: {best.name} and {second.name}"
     shared = sorted(set(best.seeds) & set(second.seeds))
     if len(shared) < 2:
-        return f"{told}; no test, which needs two seeds or more of both."
+        return f"{text}; no test, which needs two seeds or more of both."
     values = [[line.ours[line.seeds.index(seed), 6] for seed in shared] for line in (best, second)]
     difference = np.subtract(values[0], values[1])
-    told += f", {spread(difference, 1)} apart over {len(shared)} seeds"
+    text += f", {spread(difference, 1)} apart over {len(shared)} seeds"
     if not difference.std() > 0:
-        return f"{told}; no test, as the difference is the same with every seed."
+        return f"{text}; no test, as the difference is the same with every seed."
     from scipy import stats  # loads slowly: not for every command
 
-    return f"{told}; paired t-test p = {stats.ttest_rel(*values).pvalue:.3g}."
+    return f"{text}; paired t-test p = {stats.ttest_rel(*values).pvalue:.3g}."
 
 
 def table(parts: Sequence[Part]) -> str:

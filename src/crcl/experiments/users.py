@@ -1,4 +1,4 @@
-"""A user's own table: a TOML file of which nothing is known to be right."""
+"""A user's own table: a TOML file, of which everything is checked."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -71,17 +71,20 @@ class _UsersTable(_Table):
 
 def read(path: Path) -> dict[str, Any]:
     """A user's file, all that is wrong with it reported at once."""
-    errors: list[str] = []
-    content = read_toml(path, errors)
+    unreadable: list[str] = []
+    content = read_toml(path, unreadable)
+    problems = [InputError(text) for text in unreadable]
     if path.stem in NAMES:
-        errors.append(f"{path}: {path.stem} is a table of the paper; give the file another name")
-    if not errors:
+        what = f"{path.stem} is a table of the paper"
+        problems.append(InputError(what, where=path, hint="give the file another name"))
+    if not problems:
         try:
-            errors = [f"{path}: {line}" for line in _contradictions(_UsersTable.model_validate(content))]
+            lines = list(_contradictions(_UsersTable.model_validate(content)))
         except ValidationError as error:
-            errors = [f"{path}: {_in_words(details)}" for details in error.errors()]
-    if errors:
-        raise InputError("\n".join(errors))
+            lines = [_in_words(details) for details in error.errors()]
+        problems = [InputError(line, where=path) for line in lines]
+    if problems:
+        raise InputError.several(problems)
     return content
 
 
@@ -97,10 +100,10 @@ def _in_words(details: Any) -> str:
         return f"{place}: must be recipe/matcher, as in crcl/vse, got {details['input']!r}"
     if details["type"] == "missing":
         return f"{place}: is missing"
-    told = details["msg"].replace("Input should be", "must be").replace("List should", "must")
+    problem = details["msg"].replace("Input should be", "must be").replace("List should", "must")
     strange = where[0] in ("rows", "distributions") and len(where) > 2 and where[2] not in _UsersRow.model_fields
     near = did_you_mean(where[2], _UsersRow.model_fields) if strange else ""
-    return f"{place}: {told}, got {details['input']!r}{near}"
+    return f"{place}: {problem}, got {details['input']!r}{near}"
 
 
 def _contradictions(table: _UsersTable) -> Iterator[str]:

@@ -149,7 +149,7 @@ def _matched_and_not(values: NDArray[np.float64], matches: NDArray[np.bool_]) ->
 
 
 def _histograms(axes: Axes, edges: NDArray[np.float64], groups: Sequence[Group]) -> NDArray[np.int64]:
-    """Draw each group, told apart by colour and hatching; gives all counts."""
+    """Draw each group with a colour and hatching of its own; gives all counts."""
     counts = []
     for name, group, colour, hatch in groups:
         count, _ = np.histogram(group, edges)

@@ -16,7 +16,7 @@ from crcl.errors import InputError
 from crcl.storage import replacing
 
 BLUE, ORANGE, PURPLE, GREY, INK = "#0072B2", "#D55E00", "#CC79A7", "#8A8A8A", "#222222"
-"""Okabe and Ito's blue, vermilion and purple, told apart by colour-blind readers, and two neutrals."""
+"""Okabe and Ito's blue, vermilion and purple, which colour-blind readers can tell apart, and two neutrals."""
 LINES = (BLUE, ORANGE, "#009E73", PURPLE, "#000000", "#E69F00", "#56B4E9", GREY)
 """The colours of Okabe and Ito that show on white, and grey."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h")
@@ -96,7 +96,7 @@ def write_title(figure: Figure, title: str) -> None:
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of a line: told apart in grey too."""
+    """Colour, marker and dashes of a line, so that lines differ in grey too."""
     return {
         "color": LINES[number % len(LINES)],
         "marker": MARKERS[number % len(MARKERS)],

@@ -1,4 +1,4 @@
-"""Scoring with a trained matcher: encode once, similarities block by block, retrieval scores."""
+"""Similarities by a trained matcher: images and texts are encoded once, and compared block by block."""
 
 import math
 from collections import deque
@@ -79,7 +79,7 @@ class Scorer:
         encoded, scored, all_of = 0, 0, len(images) * len(captions)
         comparing, total = max(len(images), len(captions)), scoring_work(len(images), len(captions))
 
-        def tell(*, images: int = 0, cells: int = 0) -> None:
+        def report(*, images: int = 0, cells: int = 0) -> None:
             nonlocal encoded, scored
             encoded, scored = encoded + images, scored + cells
             if advance is not None:
@@ -87,7 +87,7 @@ class Scorer:
 
         with scoring(self.matcher) as device:
             order = _by_length(tokens.lengths[captions], max(_AT_HAND // max(len(images), 1), 1024))
-            for rows, chunk in self._image_chunks(pairs, images, device, tell):
+            for rows, chunk in self._image_chunks(pairs, images, device, report):
 
                 def compare(columns: np.ndarray, images: Encoded = chunk) -> tuple[np.ndarray, Tensor]:
                     with torch.inference_mode():  # a thread begins without
@@ -95,16 +95,16 @@ class Scorer:
                         return columns, self.matcher.similarity(images, texts).float()
 
                 for columns, block in _side_by_side(compare, order, self.batch_size, device):
-                    if not block.sum().isfinite():  # one number tells of all
+                    if not block.sum().isfinite():  # NaN in any cell makes the sum NaN
                         raise TrainingError(
                             f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown "
                             "beyond all bounds; a smaller learning rate (train.lr) usually helps"
                         )
                     see(rows, columns, block)
-                    tell(cells=block.numel())
+                    report(cells=block.numel())
 
     def _image_chunks(
-        self, pairs: Split, images: np.ndarray, device: torch.device, tell: Callable[..., None]
+        self, pairs: Split, images: np.ndarray, device: torch.device, report: Callable[..., None]
     ) -> Iterator[tuple[slice, Encoded]]:
         """The encoded images, `_IMAGES` and what memory holds at most: mostly all. Each chunk needs the texts anew."""
         parts: list[Encoded] = []
@@ -113,7 +113,7 @@ class Scorer:
             end = min(start + self.batch_size, len(images))
             parts.append(self._encode_images(pairs, images[start:end], device))
             held += parts[-1].nbytes
-            tell(images=end - start)
+            report(images=end - start)
             too_large = 2 * (held + parts[-1].nbytes) > self.memory * 2**30  # joining them takes as much again
             if end == len(images) or too_large or end - first + self.batch_size > _IMAGES:
                 chunk = Encoded.join(parts)
@@ -181,7 +181,7 @@ def _side_by_side(
 
 
 def scoring_work(images: int, captions: int) -> int:
-    """What the progress of `Scorer.score` counts to: images to encode, and comparing: as much as the more of both."""
+    """The total that `advance` of `Scorer.score` counts to: images to encode, and comparisons as the larger number."""
     return images + max(images, captions)
 
 

@@ -1,7 +1,6 @@
 """The run folder: all that a training leaves, written so that a kill at any moment leaves the old or the new.
 
-    config.json           all settings, the sizes that the data gave, digests of pairs and features, and how the
-                          features were made
+    config.json           settings, sizes of the data, digests of pairs and features, how the features were made
     vocab.json            the words, in the field's layout; a published model (clip) has instead
     tokenizer.json        its tokens, and
     model.json            its sizes
@@ -56,7 +55,7 @@ START = ("start.safetensors", "start.npz")
 
 @dataclass(frozen=True)
 class Learnt:
-    """What a training comes to: a matcher's weights, and the belief in each pair where there are any."""
+    """Result of a training: a matcher's weights, and the belief in each pair where there are any."""
 
     weights: dict[str, Tensor]
     beliefs: np.ndarray | None = None
@@ -132,8 +131,7 @@ class Run:
                 files = sorted(file.name for file in fresh.iterdir())
                 about: dict[str, Any] = {"format": FORMAT, "files": files, "sizes": sizes, "fingerprint": fingerprint}
                 optional = {"features": features, "imported": imported, "made": made}
-                about |= {name: value for name, value in optional.items() if value}
-                about["config"] = config
+                about |= {name: value for name, value in optional.items() if value} | {"config": config}
                 write_json(fresh / "config.json", about)
         except OSError as error:
             raise InputError(f"cannot be written ({error.strerror or error})", where=path) from error
@@ -227,9 +225,8 @@ class Run:
         weights, beliefs = (self.path / name for name in START)
         if not weights.is_file():
             return None
-        if not beliefs.is_file():
-            return Learnt(read_weights(weights))
-        return Learnt(read_weights(weights), np.concatenate(self._read_beliefs(beliefs)))
+        known = np.concatenate(self._read_beliefs(beliefs)) if beliefs.is_file() else None
+        return Learnt(read_weights(weights), known)
 
     def save_ledger(self, correspondence: np.ndarray) -> None:
         """Beliefs in the pairs, then in the decoys."""

@@ -199,7 +199,7 @@ def _misfits(matcher: str, sizes: dict[str, int], weights: Mapping[str, Tensor])
     yield from (f"{name} is missing (as in {matcher})" for name in expected if name not in weights)
     yield from (f"{name} is not known in {matcher}" for name in weights if name not in expected)
     unclear = {name for size, (name, _) in needed.items() if size not in sizes and name in weights}
-    yield from (f"{name} has shape {tuple(weights[name].shape)}, which tells no size" for name in sorted(unclear))
+    yield from (f"{name} has shape {tuple(weights[name].shape)}, which gives no size" for name in sorted(unclear))
     if needed.keys() - sizes.keys():
         return  # what shape the others should have is not known
     for name, value in weights.items():

@@ -1,0 +1,118 @@
+"""How well finished runs find their mismatched pairs, and how far they agree with people.
+
+    crcl reproduce benchmarks/methods.toml --data DATA --matcher bow --set train.lr=0.001 --out reproduce
+    python benchmarks/detection.py reproduce --crowd human_crowd.txt
+
+Takes the folder that `crcl reproduce` wrote to, or single run folders. Detection of the mismatched training pairs is
+by a run's beliefs and by the similarity of its best matcher. `--crowd` are people's judgements of test pairs
+(Flickr8k's human_crowd.txt); without it that column is empty. Runs that differ in their seeds alone are one row, mean
+± standard deviation. Seconds are those of a run's median epoch times its epochs, so that a pause does not count.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from crcl.config import Config, to_dict
+from crcl.data.split import Split
+from crcl.experiments.tables import spread
+from crcl.metrics import detection
+from crcl.retrieval.opening import open_scorer
+from crcl.runs.describe import describe_noise
+from crcl.runs.folder import Run
+from crcl.training import inputs
+
+COLUMNS = ("beliefs AUROC", "beliefs AP", "similarity AUROC", "people AUROC", "seconds")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, help="of `crcl reproduce`, or run folders")
+    parser.add_argument("--crowd", type=Path, help="people's judgements of test pairs")
+    options = parser.parse_args()
+    print(render([path for folder in options.folders for path in runs_in(folder)], options.crowd))
+
+
+def runs_in(folder: Path) -> Iterator[Path]:
+    """The folder itself if it is a run, else the finished runs that `crcl reproduce` keeps in it."""
+    if (folder / "config.json").is_file():
+        yield folder
+    else:
+        yield from (marker.parent for marker in sorted(folder.glob("runs/*/finished")))
+
+
+def render(paths: Sequence[Path], crowd: Path | None) -> str:
+    """A Markdown table with a row for all seeds of one training."""
+    rows: dict[str, list[dict[str, float]]] = {}
+    labels: dict[str, str] = {}
+    for path in paths:
+        run, config, values = measured(path, crowd)
+        key = json.dumps(_without_seeds(config))
+        rows.setdefault(key, []).append(values)
+        labels.setdefault(key, _label(run, config))
+    lines = [f"| run | {' | '.join(COLUMNS)} | seeds |", "|---|" + "---|" * (len(COLUMNS) + 1)]
+    for key in sorted(rows, key=lambda key: labels[key]):
+        found = rows[key]
+        cells = [spread([one[name] for one in found if name in one], 0 if name == "seconds" else 3) for name in COLUMNS]
+        lines.append(f"| {labels[key]} | {' | '.join(cells)} | {len(found)} |")
+    return "\n".join(lines)
+
+
+def measured(path: Path, crowd: Path | None) -> tuple[Run, Config, dict[str, float]]:
+    run, config, scorer = open_scorer(path)
+    pairs = inputs.open_pairs(config)
+    audited = inputs.audited_pairs(run, config, pairs)
+    values: dict[str, float] = {"seconds": seconds(path)}
+    if audited.truth is not None:
+        by_belief = detection(run.load_ledger(), audited.truth, threshold=0.5)
+        by_similarity = detection(scorer.pair_similarities(audited), audited.truth, threshold=0.5)
+        if by_belief is not None and by_similarity is not None:
+            values |= {"beliefs AUROC": by_belief.auroc, "beliefs AP": by_belief.average_precision}
+            values["similarity AUROC"] = by_similarity.auroc
+    if crowd is not None:
+        test = pairs.split("test")
+        values["people AUROC"] = agreement(scorer.similarities(test), test, crowd)
+    return run, config, values
+
+
+def seconds(folder: Path) -> float:
+    timing = [json.loads(line)["seconds"] for line in (folder / "timing.jsonl").read_text("utf-8").splitlines()]
+    return float(np.median(timing) * len(timing))
+
+
+def agreement(sims: np.ndarray, test: Split, crowd: Path) -> float:
+    """AUROC of the similarities against people's judgements; pairs of an image with its own captions are left out."""
+    image_row = {name: row for row, name in enumerate(test.image_ids)}
+    captions_of: dict[int, list[int]] = {}
+    for caption, image in enumerate(test.image_index.tolist()):
+        captions_of.setdefault(image, []).append(caption)
+    scores, matches = [], []
+    for line in crowd.read_text("utf-8").splitlines():
+        image, caption, share, *_ = line.split("\t")
+        owner, _, number = caption.rpartition("#")
+        if image == owner or image not in image_row or owner not in image_row:
+            continue
+        scores.append(sims[image_row[image], captions_of[image_row[owner]][int(number)]])
+        matches.append(float(share) > 0.5)
+    return float(roc_auc_score(matches, scores))
+
+
+def _label(run: Run, config: Config) -> str:
+    pieces = list(config.schedule_pieces())
+    noise = describe_noise(config).partition(", seed")[0]
+    return f"{config.method} on {config.matcher.name}, {noise}, pieces {pieces}, {run.path.name}"
+
+
+def _without_seeds(config: Config) -> dict[str, object]:
+    plain = to_dict(config)
+    plain["train"] = plain["train"] | {"seed": 0}
+    plain["noise"] = plain["noise"] | {"seed": 0}
+    return plain
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What a table is made of: trainings, measurements of them, and rows in blocks."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from crcl.config import Config
+from crcl.experiments.declared import Row
+from crcl.experiments.keys import hashed
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training; or a published model that is taken as it is."""
+
+    key: str
+    about: str
+    seed: int
+    config: Config
+    words: tuple[str, ...]
+    """Arguments of `crcl train`, or of `crcl import`, but for the run folder."""
+    model: str | None = None
+    """The model to import; None: it is trained."""
+
+    def command(self, folder: Path) -> list[str]:
+        """The command that trains it, or resumes it, on any machine."""
+        if self.model is not None:
+            return ["crcl", "import", *self.words, "-o", str(folder), "--overwrite"]
+        return ["crcl", "train", *self.words, "-o", str(folder), "--resume"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One measurement: a run, or the mean similarities of several, on a split."""
+
+    jobs: tuple[Job, ...]
+    split: str
+    folds: int
+    fingerprint: str
+    """Of the split."""
+
+    @property
+    def key(self) -> str:
+        return hashed([[job.key for job in self.jobs], self.split, self.folds, self.fingerprint])
+
+    def alone(self, job: Job) -> "Trial":
+        return Trial((job,), self.split, self.folds, self.fingerprint)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of a table at one rate of mismatches, with a trial for each seed."""
+
+    row: Row
+    trials: tuple[Trial, ...]
+    trained: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of a table on one data set at one rate."""
+
+    label: str
+    columns: dict[str, str]
+    """The paper's data sets that these data stand for, and their names."""
+    noise: float
+    entries: tuple[Entry, ...]
+
+    @property
+    def title(self) -> str:
+        rate = f"{100 * self.noise:g} % of the training pairs mismatched" if self.noise else "no mismatches put in"
+        return f"{self.label}, {rate}"
