@@ -77,24 +77,24 @@ def train(seed: int = 0) -> Trained:
 
 def draw_workflow() -> Figure:
     """From a table to a cleaned table, as boxes and arrows."""
-    figure = Figure(figsize=(9, 2.5), layout="constrained")
+    figure = Figure(figsize=(8.4, 2.7), layout="constrained")
     axes = figure.add_subplot()
     axes.set_axis_off()
-    axes.set_xlim(0, 10)
+    axes.set_xlim(-0.05, 10.05)
     axes.set_ylim(0, 2.5)
     boxes = [
         (0.1, 0.9, "pairs", "images and captions,\nsome of them wrong", GREY),
         (2.15, 0.9, "decoys", "known mismatches\nare added", ORANGE),
-        (4.2, 0.9, "training", "the loss follows beliefs,\nbeliefs follow the matcher", BLUE),
+        (4.2, 0.9, "training", "loss follows beliefs,\nbeliefs follow matcher", BLUE),
         (6.25, 0.9, "beliefs", "one number per pair,\n0 suspect, 1 match", BLUE),
-        (8.3, 1.65, "audit", "suspects, rate, precision,\nrecall, suggestions", GREEN),
-        (8.3, 0.15, "matcher", "evaluate, export,\nscore new photos", GREEN),
+        (8.35, 1.65, "audit", "suspects, precision,\nrecall, suggestions", GREEN),
+        (8.35, 0.15, "matcher", "evaluate, export,\nscore new photos", GREEN),
     ]
     for left, bottom, name, says, colour in boxes:
-        shape = FancyBboxPatch((left, bottom), 1.6, 0.75, boxstyle="round,pad=0.04", fc="white", ec=colour, lw=1.8)
+        shape = FancyBboxPatch((left, bottom), 1.6, 0.78, boxstyle="round,pad=0.04", fc="white", ec=colour, lw=1.8)
         axes.add_patch(shape)
-        axes.text(left + 0.8, bottom + 0.57, name, ha="center", va="center", weight="bold", color=colour, size=10)
-        axes.text(left + 0.8, bottom + 0.22, says, ha="center", va="center", color=INK, size=7.2)
+        axes.text(left + 0.8, bottom + 0.57, name, ha="center", va="center", weight="bold", color=colour, size=12)
+        axes.text(left + 0.8, bottom + 0.22, says, ha="center", va="center", color=INK, size=7.6)
     for start, end in [((1.75, 1.27), (2.1, 1.27)), ((3.8, 1.27), (4.15, 1.27)), ((5.85, 1.27), (6.2, 1.27))]:
         axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11, color=INK))
     for start, end in [((7.9, 1.5), (8.25, 1.95)), ((7.9, 1.05), (8.25, 0.6))]:
@@ -102,7 +102,7 @@ def draw_workflow() -> Figure:
     back = FancyArrowPatch((6.9, 0.85), (5.1, 0.85), arrowstyle="-|>", mutation_scale=11, color=BLUE, ls="--")
     back.set_connectionstyle("arc3,rad=-0.35")
     axes.add_patch(back)
-    axes.text(6.0, 0.33, "next epoch's labels", ha="center", color=BLUE, size=8)
+    axes.text(6.0, 0.33, "next epoch's labels", ha="center", color=BLUE, size=9)
     return figure
 
 
@@ -119,7 +119,7 @@ def draw_loss() -> Figure:
     own = torch.linspace(0.002, 0.998, 128, dtype=torch.float64)
     logs = batch_with(own)
     both = logs, logs.T
-    figure = Figure(figsize=(9, 3.3), layout="constrained")
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.plot(own, active(*both), color=ORANGE, label="active L_d: grows without bound")
     for q, dashes in ((0.0, "-"), (0.5, "--"), (1.0, ":")):
@@ -141,7 +141,7 @@ def draw_loss() -> Figure:
 
 def draw_ledger(trained: Trained) -> Figure:
     """Median and middle half of the beliefs in matched and mismatched pairs, epoch by epoch."""
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(8, 3.3), layout="constrained")
     axes = figure.add_subplot()
     epochs = np.arange(1, len(trained.beliefs) + 1)
     real = trained.beliefs[:, :PAIRS]
@@ -174,7 +174,7 @@ def draw_decoys(trained: Trained) -> Figure:
     found = estimate(last[:PAIRS], last[PAIRS:])
     threshold = found.balanced()
     expected = found.at(threshold)
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(8, 3.3), layout="constrained")
     left, right = figure.subplots(1, 2)
     edges = np.linspace(0, 1, 31)
     weights = np.full(DECOYS, found.rate * PAIRS / DECOYS)
@@ -189,7 +189,7 @@ def draw_decoys(trained: Trained) -> Figure:
     right.axvline(threshold, color=INK, lw=1, ls="--")
     right.set_xlabel("threshold")
     right.set_ylim(0, 1.04)
-    right.set_title(f"At the threshold: precision {expected.precision:.0%}, recall {expected.recall:.0%}")
+    right.set_title(f"There: precision {expected.precision:.0%}, recall {expected.recall:.0%}")
     for axes in (left, right):
         axes.legend(fontsize=8.5)
     return figure
