@@ -1,7 +1,10 @@
 """What several test files share: small made-up pairs, and the recorded numbers."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait by spinning starve the other test process
 
 import hypothesis
 import numpy as np
@@ -10,7 +13,7 @@ import torch
 
 from crcl.data.split import Split
 
-torch.set_num_threads(1)  # the same sums in every process; threads that wait for each other starve on a busy machine
+torch.set_num_threads(1)  # the same sums in every process
 
 # The same examples in every run: a red test means a change of the code, and a slow machine is no failure.
 hypothesis.settings.register_profile("crcl", deadline=None, derandomize=True, max_examples=50)
@@ -51,7 +54,7 @@ def recorded() -> Callable[[str], dict[str, np.ndarray]]:
     return recorded_numbers
 
 
-SHARING = ("test_clip", "test_plan", "test_browser", "test_reproduce", "test_site", "test_table3")
+SHARING = ("test_clip", "test_prepare", "test_plan", "test_browser", "test_reproduce", "test_site", "test_table3")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -119,7 +119,7 @@ def forked(config: Config) -> Callable[[Path], Process]:
 @pytest.mark.parametrize(
     ("settings", "kills"),
     [
-        ([*LONGER, EACH_STEP], 20),
+        ([*LONGER, EACH_STEP], 8),
         (["train.pieces=[1,3]", "train.workers=2"], 4),
         (VSE, 4),
     ],
