@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from crcl import config
-from crcl.auditing import result as audit
+from crcl.auditing.findings import find
 from crcl.data import scenes
 from crcl.features.grid import grid_features
 from crcl.retrieval.evaluation import evaluate
@@ -33,7 +33,7 @@ scores = evaluate([scorer], inputs.open_pairs(chosen).split("test"))
 print(f"test rSum {scores.rsum:.1f}: text R@1 {scores.i2t.r1:.1f}, image R@1 {scores.t2i.r1:.1f}")
 
 pairs = inputs.audited_pairs(run, chosen)
-found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs))
+found = find(pairs, run.load_ledger(), scorer.pair_similarities(pairs))
 print(f"{len(found.suspects)} of {len(pairs)} training pairs are suspect; the worst three:")
 for row in found.rows[:3]:
     print(f"  {found.correspondence[row]:.3f}  {pairs.image_ids[pairs.image_index[row]]}  {pairs.captions[row]}")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from crcl.auditing.estimate import Estimate
-from crcl.auditing.result import Audit, audit
+from crcl.auditing.findings import Findings, find
 from crcl.auditing.suggestions import Suggestions
 from crcl.data.split import Split
 
@@ -44,7 +44,7 @@ HOSTILE = [
 
 def made_audit(
     beliefs: np.ndarray, *, images: int | None = None, truth: np.ndarray | None = None, **changed: Any
-) -> Audit:
+) -> Findings:
     """An audit of pairs 'caption 0', 'caption 1', ... of images '0.jpg', ..., the n-th with similarity -n / N."""
     count = len(beliefs)
     images = images or count
@@ -56,14 +56,14 @@ def made_audit(
         truth=truth,
     )
     similarity = (-np.arange(count) / count).astype(np.float32)
-    return audit(replace(pairs, **changed), beliefs.astype(np.float32), similarity)
+    return find(replace(pairs, **changed), beliefs.astype(np.float32), similarity)
 
 
-def hostile_audit() -> Audit:
+def hostile_audit() -> Findings:
     return made_audit(np.linspace(0, 0.09, len(HOSTILE)), captions=HOSTILE, image_ids=NAMES)
 
 
-def suggestions_of(found: Audit, most: int = 3) -> Suggestions:
+def suggestions_of(found: Findings, most: int = 3) -> Suggestions:
     """The next captions and images for each suspect; the last one is missing."""
     rows = found.suspects
     captions = (rows[:, None] + np.arange(1, most + 1)) % len(found.pairs)

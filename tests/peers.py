@@ -11,7 +11,7 @@ import torch
 from tiny import Stop, StopAfter, assert_same_runs, leaves, small_config, write_folder
 from torch import Tensor, nn
 
-from crcl.auditing import result as audit
+from crcl.auditing.findings import find
 from crcl.config import load
 from crcl.data import scenes
 from crcl.data.batches import Batch, Batches
@@ -133,7 +133,7 @@ def train_on_scenes(folder: Path, method: str, *settings: str) -> Reached:
     run = session.train(config, folder / method)
     _, _, scorer = open_scorer(run.path)
     pairs = inputs.audited_pairs(run, config)
-    detection = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
+    detection = find(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
     assert detection is not None
     test = inputs.open_pairs(config).split("test")
     return Reached(evaluate([scorer], test).rsum, detection.auroc, run.metrics())

@@ -14,6 +14,7 @@ ROOT = Path(crcl.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
+    ("api",),
     ("experiments",),
     ("auditing",),
     ("training",),
@@ -106,11 +107,14 @@ def test_plain_functions_stand_alone(module: str) -> None:
     assert GRAPH[module] <= {"errors"}
 
 
+ABOVE_CONFIG = ("cli", "api", "experiments", "auditing", "training", "retrieval", "runs")
+
+
 def test_no_config_travels_below_runs() -> None:
     """Constructors take plain keyword arguments, so that the library works without any config."""
     users = {name for name, others in GRAPH.items() if "config" in others and not name.startswith("config")}
     assert users
-    assert {name.split(".")[0] for name in users} <= {"cli", "experiments", "auditing", "training", "retrieval", "runs"}
+    assert {name.split(".")[0] for name in users} <= {*ABOVE_CONFIG}
 
 
 SHARED = {
@@ -146,6 +150,10 @@ def test_what_loads_slowly_waits_until_it_is_needed() -> None:
     """A second and more of every command."""
     modules = ", ".join(f"crcl.{name}" for name in MODULES if name.startswith("cli"))
     assert loaded(f"import {modules}", SLOW | {"torch"}) == ["torch"]
+
+
+def test_importing_the_package_loads_no_library() -> None:
+    assert loaded("import crcl\ndir(crcl)", SLOW | {"torch", "numpy", "pyarrow", "pandas", "rich", "pydantic"}) == []
 
 
 def test_no_library_is_loaded_to_list_the_commands() -> None:

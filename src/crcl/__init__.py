@@ -1,3 +1,103 @@
-"""Learn from image-caption pairs that are partly wrong."""
+"""Image-caption pairs that are partly wrong: audit them, train a matcher that stays accurate, evaluate it.
+
+    import crcl
+
+    audit = crcl.audit("pairs.csv", images="photos", model="openai/clip-vit-base-patch32")
+    audit.rate, audit.precision, audit.recall
+    audit.report("report")
+    audit.clean("cleaned.csv")
+
+Everything here is loaded when it is used first: `import crcl` itself is quick. What is not listed in `__all__` is
+internal and may move.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
+
+if TYPE_CHECKING:
+    from crcl import losses
+    from crcl.api.judging import audit, clean
+    from crcl.api.reading import extract_features, info, inject_noise, read
+    from crcl.api.scoring import evaluate, load, plot
+    from crcl.api.studies import demo, reproduce
+    from crcl.api.training import export, import_checkpoint, train
+    from crcl.auditing.result import Audit
+    from crcl.data.pairs import Pairs
+    from crcl.errors import InputError, TrainingError
+    from crcl.ledger import Ledger
+    from crcl.metrics import Retrieval
+    from crcl.progress import Progress
+    from crcl.retrieval.model import Model
+    from crcl.runs.folder import Run
+
+_HOMES = {
+    "Audit": "auditing.result",
+    "InputError": "errors",
+    "Ledger": "ledger",
+    "Model": "retrieval.model",
+    "Pairs": "data.pairs",
+    "Progress": "progress",
+    "Retrieval": "metrics",
+    "Run": "runs.folder",
+    "TrainingError": "errors",
+    "audit": "api.judging",
+    "clean": "api.judging",
+    "demo": "api.studies",
+    "evaluate": "api.scoring",
+    "export": "api.training",
+    "extract_features": "api.reading",
+    "import_checkpoint": "api.training",
+    "info": "api.reading",
+    "inject_noise": "api.reading",
+    "load": "api.scoring",
+    "losses": "losses",
+    "plot": "api.scoring",
+    "read": "api.reading",
+    "reproduce": "api.studies",
+    "train": "api.training",
+}
+"""The module of each public name."""
+
+__all__ = [
+    "Audit",
+    "InputError",
+    "Ledger",
+    "Model",
+    "Pairs",
+    "Progress",
+    "Retrieval",
+    "Run",
+    "TrainingError",
+    "audit",
+    "clean",
+    "demo",
+    "evaluate",
+    "export",
+    "extract_features",
+    "import_checkpoint",
+    "info",
+    "inject_noise",
+    "load",
+    "losses",
+    "plot",
+    "read",
+    "reproduce",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is used first."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'crcl' has no attribute '{name}'")
+    module = import_module(f"crcl.{_HOMES[name]}")
+    found = module if name == _HOMES[name] else getattr(module, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return [*__all__, "__version__"]

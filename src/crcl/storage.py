@@ -149,3 +149,17 @@ def write_arrays(path: Path, *, advice: str = RESUME, **arrays: np.ndarray) -> N
 
 def could_not_save(path: Path, error: OSError, advice: str = RESUME) -> TrainingError:
     return TrainingError(f"could not save {path}: {error.strerror or error}; {advice}")
+
+
+def refuse_input(output: Path, *inputs: str) -> None:
+    """Never write over what was read."""
+    if any(output.exists() and Path(name).exists() and output.samefile(name) for name in inputs):
+        raise InputError("that is the data itself", where=output, hint="name another file to write")
+
+
+def make_folder(folder: Path) -> None:
+    """A folder to write to, made where it does not exist yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be written ({error.strerror or error})", where=folder) from error

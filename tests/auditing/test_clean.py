@@ -202,7 +202,7 @@ def test_an_existing_file_is_replaced_only_if_asked(tmp_path: Path) -> None:
     table = written(tmp_path, ".csv")
     output = tmp_path / "cleaned.csv"
     output.write_text("precious")
-    with pytest.raises(InputError, match="exists already; replace it by --overwrite"):
+    with pytest.raises(InputError, match="exists already; pass overwrite=True to replace it"):
         clean(table, output, pairs_of(table), BELIEFS)
     assert output.read_text() == "precious"
     clean(table, output, pairs_of(table), BELIEFS, overwrite=True)
@@ -223,7 +223,7 @@ def test_other_formats_and_thresholds_are_refused(tmp_path: Path) -> None:
         clean(table, tmp_path / "cleaned.parquet", pairs, BELIEFS)
     with pytest.raises(InputError, match="between 0 and 1"):
         clean(table, tmp_path / "cleaned.csv", pairs, BELIEFS, threshold=1.5)
-    with pytest.raises(InputError, match="4 pairs, but beliefs for 3"):
+    with pytest.raises(InputError, match="4 pairs, but correspondences of 3"):
         clean(table, tmp_path / "cleaned.csv", pairs, BELIEFS[:3])
     with pytest.raises(InputError, match="mismatched on purpose"):
         clean(table, tmp_path / "cleaned.csv", replace(pairs, truth=np.ones(4, dtype=bool)), BELIEFS)
@@ -289,4 +289,4 @@ def test_the_command_refuses_what_is_no_table(crcl: Crcl, tmp_path: Path) -> Non
     answer = crcl("clean", run, "-o", tmp_path / "cleaned.csv")
     assert answer.code == 2
     assert "not a table" in answer.err
-    assert "column 'row' says which captions are suspect" in answer.err
+    assert "column 'row' says which captions to leave out" in answer.err

@@ -77,7 +77,7 @@ def test_an_empty_folder_is_no_data(tmp_path: Path, train: Refused) -> None:
     assert "no train_ims.npy; the folder holds nothing" in train(tmp_path / "empty")
 
 
-@pytest.mark.parametrize("option", ["--vocab", "--noise-file", "--config"])
+@pytest.mark.parametrize("option", ["--noise-file", "--config"])
 def test_a_missing_file_of_an_option_is_named(data: Path, train: Refused, tmp_path: Path, option: str) -> None:
     given = [option, str(tmp_path / "absent"), *(["--noise", "0"] if option == "--noise-file" else [])]
     message = train(data, *given)
@@ -188,7 +188,7 @@ def test_features_that_are_not_finite_are_refused_with_row_and_image(
         return features
 
     replace_features(data, spoil)
-    message = train(data, "--workers", workers, leaves=True)
+    message = train(data, "--set", f"train.workers={workers}", leaves=True)
     assert f"{data / 'train_ims.npy'}: NaN or infinity in row 5 (image 'train5.jpg')" in message
     assert "compute these features again or leave the images out" in message
 

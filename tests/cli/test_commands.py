@@ -1,6 +1,6 @@
 """The command line: each command from start to end, its help, its exit codes."""
 
-import inspect
+import importlib
 import json
 import os
 import re
@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -74,9 +73,10 @@ def test_the_help_lists_every_command(crcl: Crcl) -> None:
 
 def test_the_list_says_of_each_command_what_its_own_help_begins_with() -> None:
     assert set(cli.COMMANDS) == set(COMMANDS)
-    for module, name, summary in cli.COMMANDS.values():
-        function = getattr(import_module(f"crcl.cli.{module}"), name)
-        assert " ".join(str(inspect.getdoc(function)).split("\n\n")[0].split()) == summary
+    for name, summary in cli.COMMANDS.items():
+        module = "import_" if name == "import" else name
+        function = getattr(importlib.import_module(f"crcl.cli.{module}"), module)
+        assert " ".join((function.__doc__ or "").split("\n\n")[0].split()) == summary
 
 
 def test_a_command_that_is_not_there_gives_the_nearest(crcl: Crcl) -> None:
@@ -148,7 +148,14 @@ def test_train_uses_the_vocabulary_and_the_noise_file_given(crcl: Crcl, data: Pa
     words = Vocabulary.build(["dog cat on"], minimum=1)
     words.save(tmp_path / "vocab.json")
     assert crcl("noise", data, "--rate", "0.3", "--seed", "4", "-o", tmp_path / "noise.npy").code == 0
-    given = ["--vocab", str(tmp_path / "vocab.json"), "--noise", "0", "--noise-file", str(tmp_path / "noise.npy")]
+    given = [
+        "--set",
+        f"data.vocab={tmp_path / 'vocab.json'}",
+        "--noise",
+        "0",
+        "--noise-file",
+        str(tmp_path / "noise.npy"),
+    ]
     answer = crcl(*train_command(data, tmp_path / "run", *given))
     assert answer.code == 0, answer.err
     run = Run.open(tmp_path / "run")
@@ -232,7 +239,7 @@ def test_ctrl_c_outside_of_training_says_how_to_go_on_too(
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(inputs, "open_pairs", interrupted)
+    monkeypatch.setattr("crcl.data.pairs.Pairs.of", interrupted)
     monkeypatch.setattr("crcl.experiments.demo.demo", interrupted)
     answer = crcl(*words)
     assert answer.code == 130
@@ -248,7 +255,7 @@ def test_ctrl_c_in_training_never_advises_to_overwrite_what_was_saved(
             for _ in range(times):
                 os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("crcl.cli.training.shown", Stopping())
+    monkeypatch.setattr("crcl.cli.train.shown", Stopping())
     words = train_command(data, tmp_path / "run", "--overwrite")
     answer = crcl(*words)
     assert answer.code == 130
@@ -329,7 +336,7 @@ def test_similarities_are_written_for_other_tools(crcl: Crcl, data: Path, traine
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--save-sims", "new.npy", "--folds", "2"], "which folds do not compare"),
+        (["--save-sims", "new.npy", "--folds", "2"], "folds do not compare all images with all captions"),
         (["--save-sims", "nowhere/new.npy"], "there is no folder nowhere"),
         (["--save-sims", "new.csv"], "similarities are written as .npy"),
         (["--save-sims", "data/test_ims.npy", "--overwrite"], "not similarities, so it is not overwritten"),

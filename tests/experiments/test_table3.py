@@ -17,8 +17,7 @@ from crcl.features.extract import extract
 from crcl.features.grid import PixelGrid
 from crcl.features.vision import Pixels
 from crcl.runs.folder import Run
-from crcl.training import importing as adopt
-from crcl.training import session
+from crcl.training import importing, session
 
 LARGE, BASE = "openai/clip-vit-large-patch14", "openai/clip-vit-base-patch32"
 
@@ -110,7 +109,7 @@ def test_table3_measures_models_as_they_come_and_fine_tuned(
     def refuse(*given: object, **options: object) -> None:
         raise AssertionError("nothing is left to do")
 
-    for module, name in ((session, "train"), (session, "open_scorer"), (adopt, "adopt_model")):
+    for module, name in ((session, "train"), (session, "open_scorer"), (importing, "import_model")):
         monkeypatch.setattr(module, name, refuse)
     assert crcl(*asked).code == 0
 

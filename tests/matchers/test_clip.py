@@ -20,6 +20,7 @@ from small_clip import LONGEST, SIDE, draw_scenes, save_clip
 from tiny import Answer, Stop, StopAfter, assert_same_runs, call
 
 from crcl import config
+from crcl.data.pairs import Pairs
 from crcl.data.text.subwords import Subwords
 from crcl.errors import InputError
 from crcl.matchers import Clip
@@ -27,8 +28,7 @@ from crcl.matchers.clip import load
 from crcl.methods import METHODS
 from crcl.metrics import retrieval
 from crcl.retrieval.opening import open_scorer
-from crcl.training import build, session
-from crcl.training import importing as adopt
+from crcl.training import build, importing, session
 
 transformers = pytest.importorskip("transformers")
 KINDS = ("clip", "siglip")
@@ -77,7 +77,8 @@ def pixels(models: dict[str, Path], table: Path) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def imported(models: dict[str, Path], table: Path, pixels: dict[str, Path]) -> Path:
     places = {"features": pixels["clip"] / "features.npy", "ids": pixels["clip"] / "ids.txt"}
-    return adopt.adopt_model(str(models["clip"]), table, table.parent / "imported", **places).path
+    pairs = Pairs.of(table, **places)
+    return importing.import_model(str(models["clip"]), pairs, table.parent / "imported").path
 
 
 def files(folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ from reading import read
 from tiny import SMALL, Stop, StopAfter, assert_same_runs, call, small_config, write_folder
 
 from crcl import config
-from crcl.auditing import result as audit
+from crcl.auditing.findings import find
 from crcl.data.batches import Batches
 from crcl.data.shards import Shards
 from crcl.data.split import Split
@@ -123,7 +123,7 @@ def detected(tmp_path: Path, text: int) -> Detection:
     run = session.train(config.load(preset="embeddings", base=base, settings=settings), tmp_path / "run")
     _, stored, scorer = open_scorer(run.path)
     pairs = inputs.audited_pairs(run, stored)
-    found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
+    found = find(pairs, run.load_ledger(), scorer.pair_similarities(pairs)).detection()
     assert found is not None
     return found
 

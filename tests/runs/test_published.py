@@ -18,6 +18,7 @@ from tiny import Answer, Noting, call, write_folder
 from torch import nn
 
 from crcl.data import noise
+from crcl.data.pairs import Pairs
 from crcl.data.text.vocabulary import MASK, Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS, SAF, Ensemble
@@ -27,7 +28,7 @@ from crcl.runs.describe import describe, stored_config
 from crcl.runs.folder import Run
 from crcl.runs.published import read as read_published
 from crcl.runs.unpickling import ALLOWED
-from crcl.training.importing import adopt, find_vocabulary
+from crcl.training.importing import find_vocabulary, import_checkpoint
 
 Numbers = Callable[[str], dict[str, np.ndarray]]
 Weights = dict[str, torch.Tensor]
@@ -140,7 +141,7 @@ def test_an_imported_run_scores_as_the_matcher_that_was_published(
 ) -> None:
     vocabulary = vocabulary_of(data)
     module = network(kind, len(vocabulary) - (not masked))
-    run = adopt(save(tmp_path, content(layout, parts(module))), data, tmp_path / "run")
+    run = import_checkpoint(save(tmp_path, content(layout, parts(module))), Pairs.of(data), tmp_path / "run")
     np.testing.assert_array_equal(similarities(run, data), sims_of(module, data, vocabulary))
     config = stored_config(Run.open(run.path))
     assert (config.method, config.matcher.name, config.matcher.embedding) == (method, kind, 8)
@@ -164,7 +165,9 @@ def test_the_authors_weights_give_the_authors_numbers(recorded: Numbers, tmp_pat
         {key.removeprefix(name): torch.tensor(w) for key, w in numbers.items() if key.startswith(name)}
         for name in names
     ]
-    run = adopt(save(tmp_path, content("CRCL", model, move_gt=np.ones(7))), folder, tmp_path / "run")
+    run = import_checkpoint(
+        save(tmp_path, content("CRCL", model, move_gt=np.ones(7))), Pairs.of(folder), tmp_path / "run"
+    )
     matcher = open_scorer(run.path)[2].matcher
     lengths = torch.tensor(numbers.get("image_lengths", np.full(7, 36)))
     mask = torch.arange(36) < lengths[:, None]
@@ -178,7 +181,7 @@ def test_the_authors_weights_give_the_authors_numbers(recorded: Numbers, tmp_pat
 def test_two_networks_become_one_run_with_the_mean_of_their_similarities(data: Path, tmp_path: Path) -> None:
     vocabulary = vocabulary_of(data)
     both = [network("sgr", len(vocabulary) - 1, seed=seed) for seed in (1, 2)]
-    run = adopt(save(tmp_path, content("NCR", *map(parts, both))), data, tmp_path / "run")
+    run = import_checkpoint(save(tmp_path, content("NCR", *map(parts, both))), Pairs.of(data), tmp_path / "run")
     assert run.networks == 2
     matcher = open_scorer(run.path)[2].matcher
     assert isinstance(matcher, Ensemble)
@@ -190,13 +193,17 @@ def test_two_networks_become_one_run_with_the_mean_of_their_similarities(data: P
 
 def test_tensors_that_two_networks_share_are_kept_apart(data: Path, tmp_path: Path) -> None:
     module = network("saf", len(vocabulary_of(data)))
-    run = adopt(save(tmp_path, content("NCR", parts(module), parts(module))), data, tmp_path / "run")
+    run = import_checkpoint(
+        save(tmp_path, content("NCR", parts(module), parts(module))), Pairs.of(data), tmp_path / "run"
+    )
     np.testing.assert_allclose(similarities(run, data), sims_of(module, data, vocabulary_of(data)), atol=1e-6)
 
 
 def test_keys_with_the_prefix_of_data_parallel_are_read(data: Path, tmp_path: Path) -> None:
     module = network("vse", len(vocabulary_of(data)))
-    run = adopt(save(tmp_path, content("CRCL", parts(module, prefix="module."))), data, tmp_path / "run")
+    run = import_checkpoint(
+        save(tmp_path, content("CRCL", parts(module, prefix="module."))), Pairs.of(data), tmp_path / "run"
+    )
     np.testing.assert_array_equal(similarities(run, data), sims_of(module, data, vocabulary_of(data)))
 
 
@@ -209,7 +216,7 @@ def test_files_of_old_versions_of_torch_and_numpy_are_read(data: Path, tmp_path:
     found = read_published(path)
     assert (found.layout, found.matcher, found.epoch, found.rsum) == ("CRCL", "vse", 7, 400.25)
     np.testing.assert_array_equal(found.beliefs, np.linspace(0, 1, PAIRS))
-    assert adopt(path, data, tmp_path / "run").load_ledger().shape == (PAIRS,)
+    assert import_checkpoint(path, Pairs.of(data), tmp_path / "run").load_ledger().shape == (PAIRS,)
 
 
 def test_nothing_more_is_allowed_afterwards(data: Path, tmp_path: Path) -> None:
@@ -237,7 +244,9 @@ def test_scan_attends_and_pools_as_its_command_line_said(
     module = network("scan", len(vocabulary), **options)
     said: list[str] = []
     path = save(tmp_path, content("SCAN", parts(module), opt=argparse.Namespace(**given)))
-    run = adopt(path, data, tmp_path / "run", vocab=data / "tiny_precomp_vocab.json", progress=Noting(said))
+    run = import_checkpoint(
+        path, Pairs.of(data), tmp_path / "run", vocab=data / "tiny_precomp_vocab.json", progress=Noting(said)
+    )
     np.testing.assert_array_equal(similarities(run, data), sims_of(module, data, vocabulary))
     assert said == (
         []
@@ -417,7 +426,7 @@ def test_other_layouts_are_refused_with_those_that_can_be_read(tmp_path: Path) -
 def test_no_checkpoint_is_one_of_mscn(data: Path, tmp_path: Path) -> None:
     path = save(tmp_path, content("CRCL", parts(network("vse", len(vocabulary_of(data))))))
     with pytest.raises(InputError, match="--method mscn: its networks end in a meta-network"):
-        adopt(path, data, tmp_path / "run", method="mscn")
+        import_checkpoint(path, Pairs.of(data), tmp_path / "run", method="mscn")
     assert not (tmp_path / "run").exists()
 
 
@@ -425,12 +434,12 @@ def test_a_vocabulary_of_another_size_is_refused_with_both_numbers(data: Path, t
     words = len(vocabulary_of(data))
     path = save(tmp_path, content("CRCL", parts(network("vse", words + 1))))
     with pytest.raises(InputError, match=f"trained with {words + 1} words, .* has {words} with <mask> and {words - 1}"):
-        adopt(path, data, tmp_path / "run")
+        import_checkpoint(path, Pairs.of(data), tmp_path / "run")
 
 
 def test_a_checkpoint_without_a_mask_gets_the_mean_of_its_words_for_it(data: Path, tmp_path: Path) -> None:
     module = network("sgr", len(vocabulary_of(data)) - 1)
-    run = adopt(save(tmp_path, content("SGRAF", parts(module))), data, tmp_path / "run")
+    run = import_checkpoint(save(tmp_path, content("SGRAF", parts(module))), Pairs.of(data), tmp_path / "run")
     rows = run.load_matcher()["txt.embed.weight"]
     words = module.state_dict()["txt.embed.weight"]
     torch.testing.assert_close(rows[:-1], words, atol=0, rtol=0)
@@ -466,7 +475,7 @@ def test_the_vocabulary_is_found_where_there_is_but_one(tmp_path: Path) -> None:
 def test_beliefs_that_do_not_fit_are_refused(data: Path, tmp_path: Path, beliefs: Any, message: str) -> None:
     path = save(tmp_path, content("CRCL", parts(network("vse", len(vocabulary_of(data)))), move_gt=beliefs))
     with pytest.raises(InputError, match=message):
-        adopt(path, data, tmp_path / "run")
+        import_checkpoint(path, Pairs.of(data), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -493,14 +502,14 @@ def test_without_beliefs_the_audit_is_ordered_by_similarity_and_says_so(crcl: Cr
     assert dict(describe(run))["beliefs"] == "none"
     answer = crcl("audit", run, "-o", tmp_path / "audit.csv")
     assert answer.code == 0, answer.err
-    assert "imported without beliefs" in answer.err
+    assert "imported without correspondences" in answer.err
     assert "are suspect" not in answer.out
     assert "against the injected noise: auroc 0." in answer.out
     assert "precision 0" not in answer.out.replace("average precision", "")
     table = pyarrow.csv.read_csv(tmp_path / "audit.csv")
     assert table.column("similarity").to_pylist() == sorted(table.column("similarity").to_pylist())
     assert table.column("correspondence").null_count == table.column("suspect").null_count == PAIRS
-    with pytest.raises(InputError, match="imported without beliefs"):
+    with pytest.raises(InputError, match="imported without correspondences"):
         Run.open(run).load_ledger()
 
 
@@ -509,7 +518,7 @@ def test_data_of_another_shape_is_refused_with_both_numbers(data: Path, tmp_path
     for other, message in (({"regions": 5}, "4 regions .* on 5"), ({"features": 7}, "6 numbers per region.* on 7")):
         path = save(tmp_path, content("SGRAF", parts(SAF(**sizes | other))))
         with pytest.raises(InputError, match=message):
-            adopt(path, data, tmp_path / "run")
+            import_checkpoint(path, Pairs.of(data), tmp_path / "run")
 
 
 def test_the_method_can_be_named_and_an_existing_folder_is_kept(crcl: Crcl, data: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from reading import read
 from tiny import Noting, Stop, StopAfter, small_config, write_folder
 
 from crcl import config
-from crcl.auditing import result as audit
+from crcl.auditing.findings import find
 from crcl.data import noise
 from crcl.data.batches import Standardize
 from crcl.data.text.vocabulary import Vocabulary
@@ -318,7 +318,7 @@ def test_audit_names_rows_as_the_table_counts_them(tmp_path: Path) -> None:
     config = small_config(tmp_path / "pairs.csv")
     run = session.train(config, tmp_path / "run")
     pairs = inputs.audited_pairs(run, config)
-    table = audit.audit(pairs, run.load_ledger(), np.zeros(len(pairs), np.float32)).table().to_pylist()
+    table = find(pairs, run.load_ledger(), np.zeros(len(pairs), np.float32)).table().to_pylist()
     assert len(table) < len(lines)  # a tenth is held out
     assert all(captions[row["row"]] == row["caption"] for row in table)
 

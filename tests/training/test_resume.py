@@ -236,7 +236,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_resumed_training_ends_the_same(
     reference: Reference, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    process = start(*train_command(reference.data, run, "--workers", "2", settings=LONGER), start_new_session=True)
+    process = start(*train_command(reference.data, run, settings=[*LONGER, "train.workers=2"]), start_new_session=True)
     deadline = time.monotonic() + 120
     while not (run / "training.pt").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)

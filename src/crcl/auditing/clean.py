@@ -8,7 +8,7 @@ Parquet    the same schema, row group by row group; a belief is one more column
 import csv
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from crcl.auditing.result import THRESHOLD
+from crcl.auditing.findings import THRESHOLD
 from crcl.data.files import values_of_any_length
 from crcl.data.sources import table as tables
 from crcl.data.sources.rows import USUAL, Columns
@@ -29,11 +29,13 @@ COLUMN = "correspondence"
 
 @dataclass(frozen=True)
 class Cleaned:
-    """How many rows were left out, are there, and of these are not judged."""
+    """How many rows were removed, how many are kept, and how many of these were not judged."""
 
     removed: int
     kept: int
     unjudged: int
+    threshold: float = field(default=THRESHOLD, compare=False)
+    """Pairs with a lower correspondence were suspects."""
 
 
 @dataclass(frozen=True)
@@ -64,21 +66,24 @@ def refuse_output(table: Path, output: Path, *, overwrite: bool) -> None:
     """Stop, before anything is read, where the table cannot be written again to this file."""
     if not tables.recognises(table):
         raise InputError(
-            f"{table}: not a table ({' '.join(tables.SUFFIXES)}), so it cannot be written again; `crcl audit` writes a "
-            "table whose column 'row' says which captions are suspect, to leave out where you read them"
+            f"not a table ({' '.join(tables.SUFFIXES)}), so it cannot be written again",
+            where=table,
+            hint="{audit()} gives a table whose column 'row' says which captions to leave out where you read them",
         )
     if output.suffix.lower() != table.suffix.lower():
         raise InputError(
-            f"{output}: {table} is written again in its own format; name a file that ends in {table.suffix}"
+            f"{table} is written again in its own format",
+            where=output,
+            hint=f"name a file that ends in {table.suffix}",
         )
     if not output.exists():
         return
     if table.exists() and output.samefile(table):
-        raise InputError(f"{output}: that is the data itself; name another file to write")
+        raise InputError("that is the data itself", where=output, hint="name another file to write")
     if not overwrite:
-        raise InputError(f"{output}: exists already; replace it by --overwrite, or name another file")
+        raise InputError("exists already", where=output, hint="pass {overwrite} to replace it, or name another file")
     if not output.is_file():
-        raise InputError(f"{output}: not a file, so it is not overwritten; name another one")
+        raise InputError("not a file, so it is not overwritten", where=output, hint="name another one")
 
 
 def clean(
@@ -101,11 +106,13 @@ def clean(
     if not 0 <= threshold <= 1:
         raise InputError(f"the threshold must be between 0 and 1, got {threshold}")
     if len(correspondence) != len(pairs):
-        raise InputError(f"{table}: {len(pairs)} pairs, but beliefs for {len(correspondence)}")
+        raise InputError(f"{len(pairs)} pairs, but correspondences of {len(correspondence)}", where=table)
     if pairs.truth is not None:
         raise InputError(
-            f"{table}: some of its pairs were mismatched on purpose before training (noise), so what is believed is "
-            "not about the table as it is; train without noise to clean it"
+            "some of its pairs were mismatched on purpose before training (noise), so correspondences are not about "
+            "the table as it is",
+            where=table,
+            hint="train without noise to clean it",
         )
     rows = pairs.rows.tolist()
     names = (str(pairs.image_ids[image]) for image in pairs.image_index)
@@ -121,7 +128,7 @@ def clean(
     write = {".jsonl": _write_jsonl, ".parquet": _write_parquet}.get(table.suffix.lower(), _write_csv)
     total = _written(output, lambda temporary: write(verdict, temporary))
     removed = 0 if mark else len(verdict.suspects)
-    return Cleaned(removed, total - removed, total - len(rows))
+    return Cleaned(removed, total - removed, total - len(rows), threshold)
 
 
 def _written(path: Path, write: Callable[[Path], int]) -> int:
@@ -131,7 +138,7 @@ def _written(path: Path, write: Callable[[Path], int]) -> int:
         with replacing(path) as temporary:
             return write(temporary)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
+        raise InputError(f"cannot be written ({getattr(error, 'strerror', None) or error})", where=path) from error
 
 
 def _write_csv(verdict: _Verdict, output: Path) -> int:
@@ -253,8 +260,10 @@ def _open(path: Path, mode: str = "r", *, newline: str) -> Any:
 
 
 def _has_column(table: Path) -> InputError:
-    return InputError(f"{table}: has a column '{COLUMN}' already; rename it, or leave --mark out")
+    return InputError(f"has a column '{COLUMN}' already", where=table, hint="rename it, or leave {mark} out")
 
 
 def _unclear(table: Path, why: str) -> InputError:
-    return InputError(f"{table}: cannot be written again row by row ({why}); was it changed since it was read?")
+    return InputError(
+        f"cannot be written again row by row ({why})", where=table, hint="was it changed since it was read?"
+    )

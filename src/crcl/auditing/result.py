@@ -1,182 +1,306 @@
-"""Audit of a run's training pairs: which are suspect."""
+"""The result of an audit: estimates with intervals, the pairs as a table, a report, a cleaned copy of the data."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.compute as pc
 
+from crcl.auditing.clean import Cleaned, clean, refuse_output
 from crcl.auditing.estimate import Estimate
-from crcl.auditing.suggestions import Suggestions
-from crcl.data.split import Split
+from crcl.auditing.findings import Findings, check_output, write_table
+from crcl.auditing.report.page import summary, write_report
+from crcl.auditing.report.thumbnails import FindImage
+from crcl.auditing.suggestions import Suggestions, join, suggest
+from crcl.auditing.thresholds import Beliefs, Choice, choose_threshold, refuse_unsure
+from crcl.data.pairs import Pairs
 from crcl.errors import InputError
-from crcl.metrics import Detection, detection
-from crcl.storage import replacing, require_writable
+from crcl.metrics import Detection
+from crcl.progress import SILENT, Progress
+from crcl.retrieval.scoring import Scorer
+from crcl.runs.folder import Run
 
-THRESHOLD = 0.1
-"""Pairs believed in by less than this are suspects where nothing better is known: the paper's ε (Eq. 12)."""
+if TYPE_CHECKING:  # pandas is not needed by the package
+    import pandas
 
-_FIRST = ["row", "image", "caption", "correspondence"]
 
-LOW_BELIEF = 0.2
-"""Mean belief below which the threshold says little."""
+class Interval(float):
+    """An estimate with its interval of 95 %.
+
+    Example:
+        >>> rate = Interval(0.188, 0.177, 0.197)
+        >>> rate
+        0.188 (0.177 to 0.197)
+        >>> rate < 0.2, rate.low
+        (True, 0.177)
+    """
+
+    low: float
+    high: float
+
+    def __new__(cls, value: float, low: float, high: float) -> "Interval":
+        """A float with two more numbers."""
+        made = super().__new__(cls, value)
+        made.low, made.high = low, high
+        return made
+
+    def __repr__(self) -> str:
+        return f"{float(self):.3g} ({self.low:.3g} to {self.high:.3g})"
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What an audit was made from, for everything that comes after it."""
+
+    run: Run
+    conditions: str
+    """Method, matcher, noise and seed in words."""
+    method: str
+    own_threshold: float | None
+    """The threshold that the method itself goes by."""
+    data: Pairs
+    scorer: Scorer
+    find_image: FindImage | None
+    suggest: int
+    """How many suspects, the worst first, get suggestions."""
+
+
 class Audit:
-    """All training pairs, worst first."""
+    """Which pairs are wrong, how sure that is, what would match instead, and how many are wrong in all.
 
-    rows: np.ndarray
-    """(N,) pair numbers, the least believed first"""
-    pairs: Split
-    correspondence: np.ndarray
-    """(N,) in the order of the pairs; NaN where nothing is believed"""
-    similarity: np.ndarray
-    """(N,) in the order of the pairs"""
-    threshold: float
-    suggestions: Suggestions | None = None
+    `crcl.audit` makes it. Nothing is written until `write`, `report` or `clean` is called.
 
-    @property
-    def suspects(self) -> np.ndarray:
-        """Numbers of the suspect pairs, worst first."""
-        return self.rows[self.correspondence[self.rows] < self.threshold]
-
-    @property
-    def believes(self) -> bool:
-        """Whether anything is believed; otherwise the order is that of similarity, and nobody is suspect."""
-        return not np.isnan(self.correspondence).any()
-
-    def detection(self) -> Detection | None:
-        """How right the suspicions are, where the truth is known; without beliefs, how right the order is."""
-        if self.pairs.truth is None:
-            return None
-        if not self.believes:
-            return detection(self.similarity, self.pairs.truth, threshold=-np.inf)
-        return detection(self.correspondence, self.pairs.truth, threshold=self.threshold)
-
-    def table(self) -> pa.Table:
-        """One row per pair, worst first."""
-        rows = self.rows
-        images = self.pairs.image_index[rows]
-        columns = {
-            "row": pa.array(rows if self.pairs.caption_rows is None else self.pairs.caption_rows[rows]),
-            "image": pa.array([str(self.pairs.image_ids[image]) for image in images], pa.string()),
-            "caption": pa.array([self.pairs.captions[row] for row in rows], pa.string()),
-            "correspondence": pa.array(self.correspondence[rows].astype(np.float32), from_pandas=True),  # NaN: null
-            "suspect": pa.array(self.correspondence[rows] < self.threshold, mask=np.isnan(self.correspondence[rows])),
-            "similarity": pa.array(self.similarity[rows].astype(np.float32)),
-        }
-        if self.pairs.truth is not None:
-            columns["truth"] = pa.array(self.pairs.truth[rows])
-        if self.suggestions is not None:
-            columns |= _suggested(self.suggestions, self.pairs, rows)
-        return pa.table(columns)
-
-
-def _suggested(suggestions: Suggestions, pairs: Split, rows: np.ndarray) -> dict[str, pa.Array]:
-    """Columns of what would match instead, the best first; null where nothing is suggested."""
-    place = np.full(len(pairs), -1)
-    place[suggestions.rows] = np.arange(len(suggestions.rows))
-    asked = place[rows]  # (rows,) where each is among the suggestions, or -1
-    columns: dict[str, pa.Array] = {}
-    for kind, numbers, similarity, text in (
-        ("caption", suggestions.captions, suggestions.caption_similarity, pairs.captions),
-        ("image", suggestions.images, suggestions.image_similarity, [str(name) for name in pairs.image_ids]),
-    ):
-        for best in range(numbers.shape[1]):
-            found = np.where(asked < 0, -1, numbers[asked, best])
-            names = [None if number < 0 else text[number] for number in found]
-            columns[f"{kind}_{best + 1}"] = pa.array(names, pa.string())
-            columns[f"{kind}_{best + 1}_similarity"] = pa.array(similarity[asked, best], mask=found < 0)
-    return columns
-
-
-def choose_threshold(
-    estimate: Estimate | None,
-    *,
-    threshold: float | None = None,
-    precision: float | None = None,
-    default: float = THRESHOLD,
-) -> float:
-    """The threshold that is asked for, or that has this estimated precision; else the best estimated one.
-
-    Where nothing is estimated it is the `default`. Where none has the precision it is 0: the largest set of pairs of
-    which so many are mismatched is the empty one.
+    Example:
+        >>> audit = crcl.audit("pairs.csv", images="photos")  # doctest: +SKIP
+        >>> audit.rate, audit.precision, audit.recall  # doctest: +SKIP
+        (0.188 (0.177 to 0.197), 0.88 (0.84 to 0.92), 0.9)
+        >>> audit.to_pandas().head()  # doctest: +SKIP
     """
-    check_choice(threshold=threshold, precision=precision)
-    if threshold is not None:
-        return threshold
-    if precision is None:
-        return default if estimate is None else estimate.balanced()
-    if estimate is None:
-        raise InputError(
-            "a precision is estimated from decoys, and the run has none that say anything: train with --decoys 0.05"
+
+    def __init__(self, findings: Findings, beliefs: Beliefs, origin: Origin) -> None:
+        self.findings = findings
+        self._beliefs = beliefs
+        self._origin = origin
+        self._table: pa.Table | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run that the correspondences come from."""
+        return self._origin.run
+
+    @property
+    def threshold(self) -> float:
+        """Pairs with a lower correspondence are suspects."""
+        return self.findings.threshold
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """What the decoys say at every threshold; None where there are none, or where they say nothing."""
+        return self._beliefs.estimate
+
+    @property
+    def unsure(self) -> str:
+        """Why the decoys say nothing; empty where they do, or where there are none."""
+        return self._beliefs.unsure
+
+    @property
+    def rate(self) -> Interval | None:
+        """Estimated share of mismatched pairs, with its interval."""
+        found = self.estimate
+        return None if found is None else Interval(found.rate, found.low, found.high)
+
+    @property
+    def precision(self) -> Interval | None:
+        """Estimated share of the suspects that are mismatched, with its interval; None where nothing is flagged."""
+        if self.estimate is None:
+            return None
+        interval = self.estimate.precision_interval(self.threshold)
+        if interval is None:
+            return None
+        value = self.estimate.at(self.threshold).precision
+        return Interval(value, float(np.fmin(interval[0], value)), float(np.fmax(interval[1], value)))
+
+    @property
+    def recall(self) -> float | None:
+        """Estimated share of the mismatched pairs that are suspects."""
+        return None if self.estimate is None else self.estimate.at(self.threshold).recall
+
+    @property
+    def correspondence(self) -> np.ndarray:
+        """(N,) belief that each training pair matches, in the order of the data: 0 suspect, 1 match."""
+        return self.findings.correspondence
+
+    @property
+    def detection(self) -> Detection | None:
+        """How right the suspicions are by the truth, where noise was injected; None elsewhere."""
+        return self.findings.detection()
+
+    @property
+    def table(self) -> pa.Table:
+        """One row per training pair, worst first.
+
+        Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; truth where it is
+        known; for suspects `caption_1`, `image_1`, ...: what would match instead, with similarities.
+        """
+        if self._table is None:
+            self._table = self.findings.table()
+        return self._table
+
+    @property
+    def suspects(self) -> pa.Table:
+        """The rows of `table` that are suspect, worst first."""
+        return self.table.filter(pc.fill_null(self.table["suspect"], False))
+
+    @property
+    def suspect_count(self) -> int:
+        """How many pairs are suspect."""
+        return len(self.findings.suspects)
+
+    @property
+    def can_clean(self) -> bool:
+        """Whether `clean` can write the data again: it must be a table on disk."""
+        return self._origin.data.is_table and self._origin.data.location is not None
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the data's file, which a cleaned copy has too."""
+        return Path(self._origin.data.name).suffix
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """`table` as a DataFrame; needs pandas."""
+        return self.table.to_pandas()
+
+    def summary(self) -> list[str]:
+        """What was found, in sentences."""
+        return summary(self.findings, self.estimate)
+
+    def at(
+        self, *, threshold: float | None = None, precision: float | None = None, progress: Progress = SILENT
+    ) -> "Audit":
+        """The same audit at another threshold. Only suggestions for new suspects are computed.
+
+        Args:
+            threshold: Flag all pairs with a lower correspondence.
+            precision: Or flag as many as possible at this estimated precision, such as 0.95.
+            progress: Receives messages and progress.
+
+        Returns:
+            A new audit; this one stays as it is.
+        """
+        origin = self._origin
+        choice = Choice(threshold, precision)
+        chosen = choose_threshold(
+            self._beliefs, choice, own=origin.own_threshold, method=origin.method, progress=progress
         )
-    return estimate.precise(precision) or 0.0
+        found = replace(self.findings, threshold=chosen)
+        suggestions = suggest_more(origin, found, self.findings.suggestions, progress)
+        return Audit(replace(found, suggestions=suggestions), self._beliefs, origin)
+
+    def write(self, path: str | Path) -> Path:
+        """Write `table` as `.csv` or `.parquet`.
+
+        Args:
+            path: The file; an earlier audit there is replaced, anything else is not.
+        """
+        path = Path(path)
+        check_output(path)
+        self._refuse_data(path)
+        write_table(self.table, path)
+        return path
+
+    def report(
+        self,
+        folder: str | Path,
+        *,
+        title: str = "",
+        remarks: Sequence[str] = (),
+        next_step: tuple[str, str] | None = None,
+        progress: Progress = SILENT,
+    ) -> Path:
+        """Write a page to look at the suspects: sentences, charts, the worst pairs with their pictures.
+
+        Args:
+            folder: A folder of its own for the page.
+            title: Its heading.
+            remarks: More sentences for the summary.
+            next_step: A command or call to show, and what it does.
+            progress: Receives progress.
+
+        Returns:
+            The page, `folder/index.html`.
+        """
+        data = self._origin.data
+        told = [*remarks, *self._not_judged()]
+        with progress.task("report") as advance:
+            return write_report(
+                Path(folder),
+                self.findings,
+                title=title or f"Audit of {Path(data.name).name}",
+                estimate=self.estimate,
+                suggestions=self.findings.suggestions,
+                find_image=self._origin.find_image,
+                told=told,
+                next_step=next_step,
+                about=[("data", Path(data.name).name), ("run", self._origin.conditions)],
+                progress=advance,
+            )
+
+    def clean(self, path: str | Path, *, mark: bool = False, overwrite: bool = False) -> Cleaned:
+        """Write the data again without the suspects; all columns, values and the order stay as they are.
+
+        Rows that were not trained on (held out, or without a caption or a usable image) are not judged, and stay.
+
+        Args:
+            path: The file to write, in the format of the data's table.
+            mark: Keep all rows, and add a column `correspondence` instead.
+            overwrite: Replace an existing file.
+
+        Returns:
+            How many rows were removed, are kept, and were not judged.
+        """
+        path, location = Path(path), self._origin.data.location
+        if location is None:
+            raise InputError("the data lives in memory only", hint="filter it by `suspects`, or give a file")
+        refuse_output(Path(location.path), path, overwrite=overwrite)
+        refuse_unsure(self._beliefs, self.threshold or None, self.run.path, mark=mark)
+        return clean(
+            location.path,
+            path,
+            self.findings.pairs,
+            self.correspondence,
+            threshold=self.threshold,
+            mark=mark,
+            overwrite=overwrite,
+            columns=location.columns,
+        )
+
+    def _not_judged(self) -> list[str]:
+        if not self._origin.data.is_table:
+            return []
+        held_out, empty, skipped = self._origin.data.unjudged(self.findings.pairs)
+        lacking = f"{empty:,} without an image or a caption, " if empty else ""
+        return [f"Not judged: {held_out:,} rows held out, {lacking}{skipped:,} images skipped."]
+
+    def _refuse_data(self, output: Path) -> None:
+        """Never write over what was read."""
+        location = self._origin.data.location
+        read = [self.findings.pairs.source, "" if location is None else location.path]
+        if any(output.exists() and name and Path(name).exists() and output.samefile(name) for name in read):
+            raise InputError("that is the data itself", where=output, hint="name another file to write")
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Audit of {self._origin.data.name}", *(f"  {line}" for line in self.summary())])
 
 
-def check_choice(*, threshold: float | None, precision: float | None) -> None:
-    """Refuse, before long work, what no threshold can be chosen by."""
-    if threshold is not None and precision is not None:
-        raise InputError("a threshold and a precision: give one of them")
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise InputError(f"the threshold must be between 0 and 1, got {threshold:g}")
-    if precision is not None and not 0 < precision <= 1:
-        raise InputError(f"the precision must be above 0 and at most 1, such as 0.95, got {precision:g}")
-
-
-def audit(
-    pairs: Split,
-    correspondence: np.ndarray | None,
-    similarity: np.ndarray,
-    *,
-    threshold: float = THRESHOLD,
-    suggestions: Suggestions | None = None,
-) -> Audit:
-    """Order the pairs by belief, then by similarity, worst first; by similarity alone where nothing is believed."""
-    if not 0 <= threshold <= 1:
-        raise InputError(f"the threshold must be between 0 and 1, got {threshold}")
-    if correspondence is None:
-        correspondence = np.full(len(pairs), np.nan, dtype=np.float32)
-    if len(correspondence) != len(pairs):
-        raise InputError(f"{pairs.source}: {len(pairs)} pairs, but beliefs for {len(correspondence)}")
-    return Audit(np.lexsort((similarity, correspondence)), pairs, correspondence, similarity, threshold, suggestions)
-
-
-def write(audit: Audit, path: str | Path) -> None:
-    """Write the table as CSV or Parquet, by the file's ending; whole or not at all."""
-    path = Path(path)
-    _check_ending(path)
-    write_table = pa.csv.write_csv if path.suffix == ".csv" else pa.parquet.write_table
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            write_table(audit.table(), temporary)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
-
-
-def check_output(path: Path) -> None:
-    """Refuse, before long work, a file that could not be written, or one that is no earlier audit."""
-    _check_ending(path)
-    require_writable(path)
-    if path.exists() and _columns_of(path)[: len(_FIRST)] != _FIRST:
-        raise InputError(f"{path}: exists already and is no audit, so it is not replaced; name another file")
-
-
-def _check_ending(path: Path) -> None:
-    if path.suffix not in (".csv", ".parquet"):
-        raise InputError(f"{path}: an audit is written as .csv or .parquet")
-
-
-def _columns_of(path: Path) -> list[str]:
-    """Names of a table's columns; none where it is no table."""
-    try:
-        if path.suffix == ".parquet":
-            return list(pa.parquet.read_schema(path).names)
-        with path.open("rb") as file:
-            return file.readline(1000).decode("utf-8", "replace").strip().replace('"', "").split(",")
-    except (OSError, pa.ArrowException):
-        return []
+def suggest_more(origin: Origin, found: Findings, known: Suggestions | None, progress: Progress) -> Suggestions | None:
+    """Suggestions for the worst suspects; those that are known are not computed again."""
+    rows = found.suspects[: origin.suggest]
+    new = rows if known is None else rows[~np.isin(rows, known.rows)]
+    if not len(new):
+        return known
+    with progress.task("suggestions") as advance:
+        made = suggest(origin.scorer, found.pairs, new, advance=advance)
+    return made if known is None else join(known, made)

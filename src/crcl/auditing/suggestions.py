@@ -1,6 +1,6 @@
 """What would match instead: for suspect pairs, other captions for the image and other images for the caption."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -62,6 +62,13 @@ def suggest(
         for_images.similarity[of_image],
         for_texts.numbers[of_text],
         for_texts.similarity[of_text],
+    )
+
+
+def join(one: Suggestions, other: Suggestions) -> Suggestions:
+    """The suggestions for both sets of pairs."""
+    return Suggestions(
+        *(np.concatenate([getattr(one, field.name), getattr(other, field.name)]) for field in fields(Suggestions))
     )
 
 

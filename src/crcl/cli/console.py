@@ -1,16 +1,31 @@
-"""What several commands say of the runs they are given."""
+"""Where commands print: results on stdout, everything else on stderr. Loads without the rest of the package."""
 
-from crcl import config
-from crcl.cli.screen import note
-from crcl.runs.describe import epochs_done
-from crcl.runs.folder import Run
+import shlex
+
+from crcl.terminal import Screen, Terminal, standard_error
+
+out = Screen(highlight=False, markup=False, emoji=False)
+err = standard_error()
+shown = Terminal(err)
+"""Progress of long work and messages, on stderr."""
 
 
-def warn_if_unfinished(run: Run, stored: config.Config) -> None:
-    """A run that was stopped is judged as it is, and that is told."""
-    done, planned = epochs_done(run, stored)
-    if done < planned:
-        note(
-            f"{run.path} stopped after {done} of {planned} epochs; the command that began it finishes it "
-            "(`crcl train ... --resume`, or the same `crcl audit`)"
-        )
+def say(line: str) -> None:
+    """A sentence of the result."""
+    out.print(line, soft_wrap=True)
+
+
+def show_next(*commands: list[str]) -> None:
+    """The commands one may want to run next, ready to paste into a shell."""
+    say("\n".join(["next:", *(f"  {shlex.join(['crcl', *words])}" for words in commands)]))
+
+
+def spell(name: str) -> str:
+    """A parameter or a function of the Python API as the command line writes it: `--overwrite`, `crcl train`."""
+    if name.endswith("()"):
+        return f"`crcl {_COMMANDS.get(name[:-2], name[:-2])}`"
+    return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+
+
+_COMMANDS = {"extract_features": "features", "import_checkpoint": "import", "inject_noise": "noise"}
+_OPTIONS = {"whole": "--global", "similarities": "--save-sims", "settings": "--set", "run": "-o", "path": "-o"}

@@ -1,63 +1,94 @@
-"""Options that several commands have, and what becomes of the paths in them."""
+"""Options that several commands share, and the pairs that they name."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from crcl import config
-from crcl.data.sources.rows import USUAL, Columns
+import crcl
+from crcl.data.pairs import Pairs
 from crcl.errors import InputError
+from crcl.runs.describe import stored_config
+from crcl.runs.folder import Run
+from crcl.training.inputs import data_of
+
+FILES = "Files of features and names of columns"
 
 Data = Annotated[
-    Path, typer.Argument(help="Folder in the field's layout or of embeddings, or a table (.csv .tsv .jsonl .parquet).")
+    Path, typer.Argument(help="A table (.csv .tsv .jsonl .parquet), a folder in the field's layout or of embeddings.")
 ]
-Features = Annotated[Path | None, typer.Option(help="A table's features file (.npy).")]
-TextFeatures = Annotated[Path | None, typer.Option(help="Vectors of a table's captions (.npy), one per row.")]
-Ids = Annotated[Path | None, typer.Option(help="A table's image ids, one per row of the features.")]
-ImageColumn = Annotated[
-    str | None, typer.Option(help="What the table calls its column of images; image, if not given.")
+Images = Annotated[
+    Path | None, typer.Option(help="Folder of the table's images; the table's own folder, if not given.")
 ]
-CaptionColumn = Annotated[str | None, typer.Option(help="What it calls its column of captions; caption, if not given.")]
+MovedData = Annotated[
+    Path | None, typer.Option("--data", help="Where the run's data is now, if it has moved.", rich_help_panel=FILES)
+]
+Features = Annotated[Path | None, typer.Option(help="A table's features file (.npy).", rich_help_panel=FILES)]
+TextFeatures = Annotated[
+    Path | None, typer.Option(help="Vectors of a table's captions (.npy), one per row.", rich_help_panel=FILES)
+]
+Ids = Annotated[
+    Path | None, typer.Option(help="A table's image ids, one per row of the features.", rich_help_panel=FILES)
+]
+ImageColumn = Annotated[str, typer.Option(help="The table's column of images.", rich_help_panel=FILES)]
+CaptionColumn = Annotated[str, typer.Option(help="The table's column of captions.", rich_help_panel=FILES)]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Any key, e.g. loss.tau=0.03; `crcl info` lists all.")
+    list[str] | None, typer.Option("--set", help="Any setting, e.g. loss.tau=0.03; `crcl info` lists all.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
-Memory = Annotated[float | None, typer.Option(help="GiB for intermediate results; the run's train.memory, mostly 4.")]
+Memory = Annotated[float | None, typer.Option(help="GiB for intermediate results; as the run was trained, mostly 4.")]
+Threshold = Annotated[float | None, typer.Option(help="Flag all pairs with a lower correspondence, 0 to 1.")]
+Precision = Annotated[
+    float | None, typer.Option(help="Or flag as many as possible at this estimated precision, e.g. 0.95.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file or folder.")]
 
 
-def columns_of(image: str | None, caption: str | None) -> Columns:
-    """What the table calls its columns."""
-    return Columns(image or USUAL.image, caption or USUAL.caption)
+def pairs_of(
+    data: Path,
+    *,
+    images: Path | None = None,
+    features: Path | None = None,
+    text_features: Path | None = None,
+    ids: Path | None = None,
+    image_column: str = "image",
+    caption_column: str = "caption",
+) -> Pairs:
+    """The pairs that the options of a command name."""
+    return crcl.read(
+        data,
+        images=images,
+        features=features,
+        text_features=text_features,
+        ids=ids,
+        image_column=image_column,
+        caption_column=caption_column,
+    )
 
 
-def text(path: Path | None) -> str | None:
-    """A path as settings have it."""
-    return None if path is None else str(path)
+def moved(
+    run: Path, data: Path | None, features: Path | None, ids: Path | None, text_features: Path | None
+) -> Pairs | None:
+    """The run's data where it has moved or has other features now; None where it is as the run knows it."""
+    if data is None and features is ids is text_features is None:
+        return None
+    config = stored_config(Run.open(run))
+    if data is None:
+        return data_of(config).with_features(features, ids, text_features)
+    pairs = pairs_of(
+        data,
+        features=features,
+        text_features=text_features,
+        ids=ids,
+        image_column=config.data.image_column,
+        caption_column=config.data.caption_column,
+    )
+    return pairs.without_empty() if config.data.skip_empty and pairs.is_table else pairs
 
 
-def located(
-    stored: config.Config, data: Path | None, features: Path | None, ids: Path | None, text_features: Path | None
-) -> config.Config:
-    """The stored config with data that is elsewhere now."""
-    if data is None and not Path(stored.data.path).exists():
-        raise InputError(f"{stored.data.path}: the run's data is not there; say with --data where it is now")
-    files = {"data.features": features, "data.text_features": text_features, "data.ids": ids}
-    if data is not None:  # the old table's files do not belong to other data
-        stored = config.load(over=stored, base=dict.fromkeys(files))
-    moved = {"data.path": data} | files
-    return config.load(over=stored, base={key: str(path) for key, path in moved.items() if path is not None})
-
-
-def refuse_input(output: Path, *inputs: str) -> None:
-    """Never write over what was read."""
-    if any(output.exists() and Path(name).exists() and output.samefile(name) for name in inputs):
-        raise InputError(f"{output}: that is the data itself; name another file to write")
-
-
-def make_folder(folder: Path) -> None:
-    """A folder to write to, if it is not there yet."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror or error})") from error
+def refuse(given: Mapping[str, object], where: Path, what: str) -> None:
+    """Refuse options that would change nothing."""
+    names = [f"--{name}" for name, value in given.items() if value not in (None, False)]
+    if names:
+        raise InputError(f"{what}; {', '.join(names)} would change nothing", where=where)

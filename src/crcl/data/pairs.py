@@ -192,6 +192,10 @@ class Pairs:
         """
         return Pairs(self.source.with_features(features, ids, text_features))
 
+    def with_images(self, folder: str | Path) -> "Pairs":
+        """The same pairs, whose image files are in this folder."""
+        return Pairs(self.source.with_images(Path(folder)))
+
     def without_empty(self) -> "Pairs":
         """The same pairs; rows without an image or a caption are left out instead of refused."""
         return self if self.source.skip_empty else Pairs(self.source.without_empty())

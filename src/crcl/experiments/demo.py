@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from crcl import plots
-from crcl.auditing import result as audit
+from crcl.auditing.findings import Findings, find, write_table
 from crcl.config import load
 from crcl.data import scenes
 from crcl.data.pairs import Pairs
 from crcl.data.split import Split
 from crcl.errors import InputError
-from crcl.features.grid import grid_features
+from crcl.features.extractor import describe_extractor
+from crcl.features.grid import PixelGrid
 from crcl.metrics import Detection, Retrieval
 from crcl.progress import SILENT, Progress
 from crcl.retrieval.evaluation import evaluate
@@ -37,7 +38,7 @@ class Outcome:
     name: str
     retrieval: Retrieval
     detection: Detection | None
-    audit: audit.Audit
+    findings: Findings
 
 
 def demo(
@@ -72,17 +73,18 @@ def demo(
         for method, name in METHODS.items()
     ]
     robust = outcomes[-1]
-    audit.write(robust.audit, folder / "suspects.csv")
+    write_table(robust.findings.table(), folder / "suspects.csv")
     _draw(outcomes, folder, data / "images")
     return outcomes
 
 
 def _draw_scenes(data: Path, images: int, seed: int, progress: Progress) -> None:
-    held_out = max(images // 10, 2)
+    held_out, extractor = max(images // 10, 2), PixelGrid()
     with progress.task("drawing scenes") as advance:
         scenes.write(
             data,
-            describe=grid_features,
+            describe=extractor.prepare,
+            about=describe_extractor(extractor),
             train=images,
             dev=held_out,
             test=held_out,
@@ -114,14 +116,14 @@ def _outcome(
     run = train(config, folder / method, pairs=opened, resume=True, progress=progress)
     _, _, scorer = open_scorer(run.path)
     pairs = audited_pairs(run, config, opened)
-    found = audit.audit(pairs, run.load_ledger(), scorer.pair_similarities(pairs))
+    found = find(pairs, run.load_ledger(), scorer.pair_similarities(pairs))
     return Outcome(name, evaluate([scorer], opened.split("test")), found.detection(), found)
 
 
 def _draw(outcomes: list[Outcome], folder: Path, images: Path) -> None:
     robust = outcomes[-1]
-    pairs: Split = robust.audit.pairs
-    beliefs = robust.audit.correspondence
+    pairs: Split = robust.findings.pairs
+    beliefs = robust.findings.correspondence
     auroc = robust.detection.auroc if robust.detection else None
     plots.save(
         plots.overview(
@@ -129,7 +131,7 @@ def _draw(outcomes: list[Outcome], folder: Path, images: Path) -> None:
             [outcome.retrieval.rsum for outcome in outcomes],
             beliefs,
             pairs.truth,
-            threshold=robust.audit.threshold,
+            threshold=robust.findings.threshold,
             auroc=auroc,
         ),
         folder / "beliefs.png",
@@ -137,6 +139,6 @@ def _draw(outcomes: list[Outcome], folder: Path, images: Path) -> None:
     truth = pairs.truth if pairs.truth is not None else np.ones(len(pairs), dtype=bool)
     rows = [
         (images / pairs.image_ids[pairs.image_index[row]], pairs.captions[row], float(beliefs[row]), bool(truth[row]))
-        for row in robust.audit.rows[:SHEET]
+        for row in robust.findings.rows[:SHEET]
     ]
     plots.save(plots.sheet(rows, title="The worst pairs, as CRCL believes"), folder / "worst.png")

@@ -18,8 +18,7 @@ from crcl.experiments.blocks import Job
 from crcl.experiments.store import Store
 from crcl.progress import Progress, duration
 from crcl.storage import is_locked, write_bytes
-from crcl.training import importing as adopt
-from crcl.training import session
+from crcl.training import importing, inputs, session
 
 LOOK = 0.1  # seconds between two looks at trainings of other processes
 
@@ -35,8 +34,7 @@ def train_here(store: Store, jobs: Sequence[Job], *, progress: Progress) -> list
             if job.model is None:
                 session.train(job.config, store.run(job), resume=True, progress=progress)
             else:
-                data = job.config.data
-                adopt.adopt_model(job.model, data.path, store.run(job), features=data.features, ids=data.ids)
+                importing.import_model(job.model, inputs.open_pairs(job.config), store.run(job))
         except (InputError, TrainingError) as error:
             failed.append(store.blame(job, error))
     return failed

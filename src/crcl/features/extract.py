@@ -16,38 +16,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from crcl.data.files import SHOWN, open_features, read_ids
 from crcl.data.images import MOST_PIXELS, UnusableError, Wanted, decode, read_file, skipped_text
 from crcl.errors import InputError, TrainingError
+from crcl.features.extractor import Extractor, describe_extractor
 from crcl.progress import SILENT, Advance, Progress
 from crcl.storage import locked, write_arrays, write_bytes
 
 _BUSY = "another process is making features here; wait for it, or give another folder"
 _ADVICE = "what was computed before is kept: make room and give the same command again"
-
-
-class Extractor(Protocol):
-    """What turns pixels into features."""
-
-    @property
-    def title(self) -> str:
-        """What it is called."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All that the features depend on besides the image."""
-
-    def prepare(self, image: Image.Image) -> NDArray[np.float32]:
-        """What is kept of one image until its batch is full."""
-
-    def compute(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Features of a batch, (K, R, F) or (K, F)."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +86,7 @@ def extract(
         reasons |= {image: broken[digest] for image, digest in digests.items() if digest in broken}
         skipped = [(image.name, reasons[image]) for image in wanted if image in reasons]
         usable = {image.name: digest for image, digest in digests.items() if image not in reasons}
-        about = {"extractor": extractor.title, "key": key, "settings": extractor.settings}
+        about = describe_extractor(extractor) | {"key": key, "dtype": "float16"}
         if settled and (folder / "ids.txt").is_file() and (folder / "features.npy").is_file():
             _refuse_changes(folder, store, usable)
         else:

@@ -24,6 +24,22 @@ class Evaluation:
     """Of each alone."""
 
 
+@dataclass(frozen=True)
+class Evaluated(metrics.Retrieval):
+    """Retrieval scores, and all that they must be reported with."""
+
+    split: str = ""
+    folds: int = 1
+    images: int = 0
+    captions: int = 0
+    runs: tuple[str, ...] = ()
+    """Run folders; of several the similarities were averaged."""
+    conditions: tuple[str, ...] = ()
+    """Method, matcher, noise and seed of each run, in words."""
+    members: tuple[metrics.Retrieval, ...] = ()
+    """The scores of each run alone."""
+
+
 def evaluate(
     scorers: Sequence[Scorer],
     pairs: Split,

@@ -8,24 +8,18 @@ import numpy as np
 from crcl.config import Config, from_dict
 from crcl.data.pairs import Pairs
 from crcl.data.sources import layout_of
-from crcl.data.sources.base import Given, Names
-from crcl.data.sources.rows import USUAL, Columns
 from crcl.data.split import Split
 from crcl.errors import InputError
+from crcl.progress import Progress
 from crcl.runs.folder import Run
 
 Fact = tuple[str, str]
 
 
-def describe(
-    path: str | Path,
-    *,
-    features: Given = None,
-    ids: Names = None,
-    text_features: Given = None,
-    columns: Columns = USUAL,
-) -> list[Fact]:
+def describe(path: str | Path | Pairs) -> list[Fact]:
     """Facts about a run folder or about data, in the order to show them."""
+    if isinstance(path, Pairs):
+        return describe_pairs(path)
     path = Path(path)
     if (path / "config.json").is_file():
         return describe_run(Run.open(path))
@@ -34,7 +28,7 @@ def describe(
             "neither a run folder nor data (a folder with {split}_ims.npy files or of embeddings, or a table)",
             where=path,
         )
-    return describe_pairs(Pairs.of(path, features=features, ids=ids, text_features=text_features, columns=columns))
+    return describe_pairs(Pairs.of(path))
 
 
 def describe_pairs(pairs: Pairs) -> list[Fact]:
@@ -131,3 +125,12 @@ def conditions(run: Run, config: Config) -> str:
     start = f", started from {config.train.start}" if config.train.start else ""
     noise = describe_noise(config, imported=bool(run.imported))
     return f"{name}, {origin}{start}, {'no noise injected' if noise == 'none' else f'noise {noise}'}"
+
+
+def report_unfinished(run: Run, config: Config, progress: Progress) -> None:
+    """Report a run that was interrupted: it is used as it is."""
+    done, planned = epochs_done(run, config)
+    if done < planned:
+        progress.note(
+            f"{run.path} stopped after {done} of {planned} epochs; resume it with the call or command that started it"
+        )

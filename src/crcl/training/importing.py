@@ -9,7 +9,6 @@ import torch
 from crcl.config import Config, load, to_dict
 from crcl.data import noise
 from crcl.data.pairs import Pairs
-from crcl.data.sources.rows import USUAL, Columns
 from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError
@@ -23,26 +22,53 @@ from crcl.runs.published import Published
 from crcl.training.checks import require_pixels
 
 
-def adopt(
+def import_any(
     checkpoint: str | Path,
-    data: str | Path,
+    data: Pairs,
     path: str | Path,
     *,
     vocab: str | Path | None = None,
     noise_file: str | Path | None = None,
     method: str | None = None,
-    features: str | Path | None = None,
-    ids: str | Path | None = None,
-    columns: Columns = USUAL,
+    overwrite: bool = False,
+    progress: Progress = SILENT,
+) -> Run:
+    """Make a run folder of a published checkpoint, or of a saved CLIP or SigLIP model."""
+    if not is_model(checkpoint):
+        return import_checkpoint(
+            checkpoint,
+            data,
+            path,
+            vocab=vocab,
+            noise_file=noise_file,
+            method=method,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    if vocab is not None or noise_file is not None:
+        raise InputError(
+            "a model brings its own tokens and no mismatches", where=checkpoint, hint="leave out {vocab}, {noise_file}"
+        )
+    return import_model(str(checkpoint), data, path, method=method, overwrite=overwrite)
+
+
+def import_checkpoint(
+    checkpoint: str | Path,
+    data: Pairs,
+    path: str | Path,
+    *,
+    vocab: str | Path | None = None,
+    noise_file: str | Path | None = None,
+    method: str | None = None,
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> Run:
     """Make a run folder of a published checkpoint; `data` is what it was trained on, `noise_file` its mismatches."""
     refuse_existing(path, overwrite=overwrite)
     found = published.read(checkpoint)
-    clean = Pairs.of(data, features=features, ids=ids, columns=columns).split("train")
+    clean = data.split("train")
     _check_shapes(found, clean, checkpoint)
-    words = Path(vocab) if vocab is not None else find_vocabulary(Path(data))
+    words = Path(vocab) if vocab is not None else find_vocabulary(Path(data.name))
     vocabulary = Vocabulary.load(words)
     masked = _knows_mask(found, vocabulary, checkpoint, words)
     index = None if noise_file is None else noise.read_index(noise_file)
@@ -51,8 +77,9 @@ def adopt(
     layout = found.layout
     if layout == "SGRAF or RCL":
         layout = "RCL" if masked else "SGRAF"
-    places = _places(data, features, ids, columns) | {"data.vocab": words.absolute()}
-    config = _config(found, layout, method, places | {"noise.file": noise_file})
+    places = _places(data) | {"data.vocab": words.absolute()}
+    noise_path = None if noise_file is None else Path(noise_file).absolute()
+    config = _config(found, layout, method, places | {"noise.file": noise_path})
     if vocab is None:
         progress.note(f"the words are those of {words}")
     for note in found.notes:
@@ -73,16 +100,11 @@ def adopt(
     )
 
 
-def _places(
-    data: str | Path, features: str | Path | None, ids: str | Path | None, columns: Columns
-) -> dict[str, str | Path | None]:
-    return {
-        "data.path": data,
-        "data.features": features,
-        "data.ids": ids,
-        "data.image_column": columns.image,
-        "data.caption_column": columns.caption,
-    }
+def _places(data: Pairs) -> dict[str, Any]:
+    """Where the data lies, as settings."""
+    if data.location is None:
+        raise InputError("the data lives in memory only", hint="pass a path for {data}")
+    return data.location.absolute().settings()
 
 
 def _sizes(pairs: Split, *, words: int, networks: int) -> dict[str, int]:
@@ -104,26 +126,16 @@ def is_model(name: str | Path) -> bool:
     return path.is_dir() or hub
 
 
-def adopt_model(
-    name: str,
-    data: str | Path,
-    path: str | Path,
-    *,
-    method: str | None = None,
-    features: str | Path | None = None,
-    ids: str | Path | None = None,
-    columns: Columns = USUAL,
-    overwrite: bool = False,
+def import_model(
+    name: str, data: Pairs, path: str | Path, *, method: str | None = None, overwrite: bool = False
 ) -> Run:
     """Make a run folder of a saved CLIP or SigLIP model as it is; `data` are any pairs whose pixels are there."""
     refuse_existing(path, overwrite=overwrite)
-    places = _places(data, features, ids, columns)
     matcher, load_model = next((record.name, record.published) for record in MATCHERS.values() if record.published)
-    base = {"method": method, "matcher.name": matcher, "matcher.model": name, **places}
-    config = load(base={key: str(value) for key, value in base.items() if value is not None})
+    base = {"method": method, "matcher.name": matcher, "matcher.model": name, **_places(data)}
+    config = load(base={key: value for key, value in base.items() if value is not None})
     found = load_model(name)
-    opened = Pairs.of(data, features=features, ids=ids, columns=columns)
-    pairs = opened.split("train" if "train" in opened.splits else opened.splits[0])
+    pairs = data.split("train" if "train" in data.splits else data.splits[0])
     require_pixels(config, pairs, found)
     return Run.create(
         path,

@@ -127,6 +127,15 @@ def open_pairs(config: Config, *, images: Path | None = None) -> Pairs:
     )
 
 
+def data_of(config: Config, *, images: Path | None = None) -> Pairs:
+    """The data that a run was trained on; refuses a run whose data has moved."""
+    if not Path(config.data.path).exists():
+        raise InputError(
+            "the run's data is not there", where=config.data.path, hint="pass {data} to say where it is now"
+        )
+    return open_pairs(config, images=images)
+
+
 def audited_pairs(run: Run, config: Config, pairs: Pairs | None = None) -> Split:
     """The training pairs as the run saw them, with the truth where noise was injected."""
     clean = (pairs or open_pairs(config)).split("train")

@@ -8,6 +8,7 @@ import numpy as np
 from crcl.config import Config, differences, file_keys, load, to_dict
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, Interrupted
+from crcl.features.provenance import read_about
 from crcl.matchers import MATCHERS, Matcher
 from crcl.matchers.clip import Pretrained
 from crcl.methods import methods_of
@@ -110,6 +111,7 @@ def train(
             sizes=data.sizes | {"networks": config.record.networks},
             fingerprint=data.fingerprint,
             features=data.clean.features_digest(),
+            made=read_about(data.clean.source),
             vocabulary=data.vocabulary,
             model=data.model,
             noise=data.noise,

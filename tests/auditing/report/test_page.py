@@ -156,11 +156,11 @@ def test_the_page_says_what_decoys_are_what_is_next_and_what_made_it(tmp_path: P
 def test_missing_pictures_are_told_with_the_option_that_finds_them(tmp_path: Path) -> None:
     found = made_audit(np.array([0.01, 0.02]))
     text = report.write_report(tmp_path / "a", found, title="audit").read_text("utf-8")
-    assert "There are no pictures here: --images FOLDER tells where the images are." in text
+    assert "There are no pictures here: the folder of the images is not known." in text
     text = report.write_report(tmp_path / "b", found, title="audit", find_image=images_below(tmp_path)).read_text(
         "utf-8"
     )
-    assert "2 images have no picture here: 2 × not found. --images FOLDER tells where the images are." in text
+    assert "2 images have no picture here: 2 × not found. Give the folder that holds the images." in text
 
 
 def test_an_audit_without_beliefs_is_shown_by_similarity(tmp_path: Path) -> None:

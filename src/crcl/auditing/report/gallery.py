@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from crcl.auditing.findings import Findings
 from crcl.auditing.report.thumbnails import Thumbnail, Thumbnails
-from crcl.auditing.result import Audit
 from crcl.auditing.suggestions import Suggestions
 
 SIDE, SUGGESTED_SIDE = 320, 128
@@ -23,7 +23,7 @@ _UNSAFE = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 class Gallery:
     """What the page shows of the worst pairs; images and captions are named by number, so that each is there once."""
 
-    def __init__(self, audit: Audit, suggestions: Suggestions | None, rows: np.ndarray) -> None:
+    def __init__(self, audit: Findings, suggestions: Suggestions | None, rows: np.ndarray) -> None:
         self.audit = audit
         self.images: dict[int, int] = {}
         """Numbers in the page by those in the data."""

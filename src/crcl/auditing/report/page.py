@@ -21,10 +21,11 @@ from matplotlib.figure import Figure
 
 from crcl import __version__, plots
 from crcl.auditing.estimate import Estimate
+from crcl.auditing.findings import Findings
 from crcl.auditing.report.gallery import Gallery, blank_card, plain_caption
 from crcl.auditing.report.thumbnails import FindImage, Thumbnails
-from crcl.auditing.result import LOW_BELIEF, Audit
 from crcl.auditing.suggestions import Suggestions
+from crcl.auditing.thresholds import LOW_BELIEF
 from crcl.data.files import read_bytes
 from crcl.errors import InputError
 from crcl.storage import locked, require_writable, write_bytes
@@ -71,7 +72,7 @@ class Chart:
 
 def write_report(
     folder: str | Path,
-    audit: Audit,
+    audit: Findings,
     *,
     title: str,
     estimate: Estimate | None = None,
@@ -122,13 +123,13 @@ def refuse_foreign(folder: Path) -> None:
         raise InputError(f"{folder}: not a report, it holds {', '.join(others[:5])}; give a new or an empty folder")
 
 
-def _shown_rows(audit: Audit, most: int) -> np.ndarray:
+def _shown_rows(audit: Findings, most: int) -> np.ndarray:
     """Pairs of the gallery, worst first: the suspects, and a few more where these are few."""
     return audit.rows[: min(max(len(audit.suspects), LEAST), most)]
 
 
 def _page(
-    audit: Audit,
+    audit: Findings,
     estimate: Estimate | None,
     gallery: Gallery,
     thumbnails: Thumbnails | None,
@@ -179,7 +180,7 @@ def _policy(script: str) -> str:
     )
 
 
-def summary(audit: Audit, estimate: Estimate | None = None) -> list[str]:
+def summary(audit: Findings, estimate: Estimate | None = None) -> list[str]:
     """What was found, in sentences: of all pairs, and of the truth where it is known."""
     pairs, flagged, at = len(audit.pairs), len(audit.suspects), f"{audit.threshold:g}"
     if not audit.believes:
@@ -207,7 +208,7 @@ def summary(audit: Audit, estimate: Estimate | None = None) -> list[str]:
     return found
 
 
-def _precision_interval(audit: Audit, estimate: Estimate) -> str:
+def _precision_interval(audit: Findings, estimate: Estimate) -> str:
     """That of the flagged in percent, the estimate within it; nothing where it is not known."""
     interval = estimate.precision_interval(audit.threshold)
     if interval is None:
@@ -216,7 +217,7 @@ def _precision_interval(audit: Audit, estimate: Estimate) -> str:
     return f"{100 * np.fmin(interval[0], precision):.0f}–{100 * np.fmax(interval[1], precision):.0f}"
 
 
-def _remarks(audit: Audit, thumbnails: Thumbnails | None) -> list[str]:
+def _remarks(audit: Findings, thumbnails: Thumbnails | None) -> list[str]:
     remarks = []
     if audit.believes and audit.correspondence.mean() < LOW_BELIEF:
         remarks.append(
@@ -224,15 +225,15 @@ def _remarks(audit: Audit, thumbnails: Thumbnails | None) -> list[str]:
             "than the threshold, and choose one by looking at the pairs around it."
         )
     if thumbnails is None:
-        remarks.append("There are no pictures here: --images FOLDER tells where the images are.")
+        remarks.append("There are no pictures here: the folder of the images is not known.")
     elif thumbnails.reasons:
         common = ", ".join(f"{count:,} × {why}" for why, count in thumbnails.reasons.most_common(4))
-        where = " --images FOLDER tells where the images are." if thumbnails.reasons["not found"] else ""
+        where = " Give the folder that holds the images." if thumbnails.reasons["not found"] else ""
         remarks.append(f"{thumbnails.reasons.total():,} images have no picture here: {common}.{where}")
     return remarks
 
 
-def _tiles(audit: Audit, estimate: Estimate | None) -> list[Tile]:
+def _tiles(audit: Findings, estimate: Estimate | None) -> list[Tile]:
     pairs, flagged = len(audit.pairs), len(audit.suspects)
     tiles = [Tile("Flagged", f"{flagged:,}", (f"of {pairs:,} pairs", f"at threshold {audit.threshold:g}"))]
     if not audit.believes:
@@ -260,7 +261,7 @@ def _tiles(audit: Audit, estimate: Estimate | None) -> list[Tile]:
     return tiles if not audit.believes else [Tile("Pairs", f"{pairs:,}", (f"{audit.pairs.images:,} images",)), *tiles]
 
 
-def _charts(audit: Audit, estimate: Estimate | None) -> list[Chart]:
+def _charts(audit: Findings, estimate: Estimate | None) -> list[Chart]:
     if not audit.believes:
         return []
     pairs, threshold = audit.pairs, audit.threshold
@@ -286,7 +287,7 @@ def _charts(audit: Audit, estimate: Estimate | None) -> list[Chart]:
     return [*charts, Chart("Precision and recall", text, Markup(plots.svg(curves, "precision")))]
 
 
-def _precision_recall(audit: Audit, estimate: Estimate | None) -> Figure | None:
+def _precision_recall(audit: Findings, estimate: Estimate | None) -> Figure | None:
     """Both against the threshold, as estimated and as they are; None where neither is known."""
     truth = audit.pairs.truth
     thresholds = np.linspace(0, 1, 201) if estimate is None else estimate.thresholds
@@ -313,7 +314,7 @@ def _precision_recall(audit: Audit, estimate: Estimate | None) -> Figure | None:
     )
 
 
-def _about_gallery(audit: Audit, shown: int) -> str:
+def _about_gallery(audit: Findings, shown: int) -> str:
     flagged = len(audit.suspects)
     if not audit.believes:
         return f"The {shown:,} pairs of the lowest similarity."
@@ -324,7 +325,7 @@ def _about_gallery(audit: Audit, shown: int) -> str:
     return f"All {flagged:,} flagged pairs, the least believed first."
 
 
-def _true_numbers(audit: Audit) -> tuple[float, float, float] | None:
+def _true_numbers(audit: Findings) -> tuple[float, float, float] | None:
     """Share of mismatched pairs, precision and recall at the threshold; None where the truth is not known."""
     truth = audit.pairs.truth
     if truth is None or not audit.believes:

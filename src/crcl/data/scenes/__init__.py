@@ -12,7 +12,7 @@ from crcl.data.scenes.captions import tell
 from crcl.data.scenes.drawing import draw
 from crcl.data.scenes.world import random_scene
 from crcl.errors import InputError
-from crcl.storage import replacing_folder
+from crcl.storage import replacing_folder, write_json
 
 MOST_IMAGES = 100_000
 """More are refused: the scenes would run out."""
@@ -22,6 +22,7 @@ def write(
     folder: str | Path,
     *,
     describe: Callable[[Image.Image], NDArray[Any]],
+    about: dict[str, Any] | None = None,
     train: int = 2000,
     dev: int = 200,
     test: int = 200,
@@ -31,7 +32,8 @@ def write(
 ) -> None:
     """Draw all scenes into a new folder, in the field's precomp layout, with the images as PNG files beside it.
 
-    `describe` turns an image into its features (R, F). The folder appears when all of it is there.
+    `describe` turns an image into its features (R, F), and `about` says how, for `about.json`. The folder appears when
+    all of it is there.
     """
     folder = Path(folder).absolute()
     splits = {"train": train, "dev": dev, "test": test}
@@ -43,6 +45,8 @@ def write(
     try:
         with replacing_folder(folder, busy="another process writes there") as fresh:
             (fresh / "images").mkdir()
+            if about is not None:
+                write_json(fresh / "about.json", about)
             _write_splits(fresh, splits, describe=describe, captions=captions, seed=seed, progress=progress)
     except OSError as error:
         raise InputError(f"cannot be written ({error.strerror or error})", where=folder) from error

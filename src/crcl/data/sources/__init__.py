@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from crcl.data.files import SHOWN, require
 from crcl.data.sources import embeddings, precomp, table
-from crcl.data.sources.base import Location, Source
+from crcl.data.sources.base import Location, Source, require_folder
 from crcl.errors import InputError, did_you_mean
 
 
@@ -39,8 +39,8 @@ def open_source(location: Location, *, images: str | Path | None = None) -> Sour
         location: Where the data lies.
         images: The folder of the image files, where the layout has names of images only.
     """
-    if images is not None and not Path(images).is_dir():
-        raise InputError("no such folder; it must hold the images", where=images)
+    if images is not None:
+        require_folder(Path(images))
     name = layout_of(location.path)
     if name is None:
         raise _not_recognised(Path(location.path))

@@ -66,6 +66,12 @@ def refuse_features(location: Location, *given: object) -> None:
         raise InputError("features and ids are given for a table only; a folder holds its own", where=location.path)
 
 
+def require_folder(folder: Path) -> None:
+    """Refuse a folder of images that does not exist."""
+    if not folder.is_dir():
+        raise InputError("no such folder; it must hold the images", where=folder)
+
+
 class Source(Protocol):
     """Data in one layout. A layout is one file in this package: such a class, and a line in the table of layouts.
 
@@ -112,6 +118,9 @@ class Source(Protocol):
     def with_features(self, features: Given, ids: Names, text_features: Given) -> "Source":
         """The same data with these features; None keeps what there is."""
 
+    def with_images(self, folder: Path) -> "Source":
+        """The same data, whose image files are in this folder."""
+
     def without_empty(self) -> "Source":
         """The same data, with rows that lack an image or a caption left out."""
 
@@ -146,6 +155,11 @@ class FolderSource:
         """Refused: the folder has its own."""
         refuse_features(self.location, features, ids, text_features)
         return self
+
+    def with_images(self, folder: Path) -> Self:
+        """The same data, whose image files are in this folder."""
+        require_folder(folder)
+        return replace(self, image_folder=folder)
 
     def without_empty(self) -> Self:
         """The same: such folders have no empty rows."""

@@ -17,7 +17,7 @@ from PIL import Image
 from crcl.data.files import open_features, read_ids, refuse, refuse_duplicates
 from crcl.data.shards import Shards, open_vectors
 from crcl.data.sources.arrays import regions, vectors
-from crcl.data.sources.base import Given, Names
+from crcl.data.sources.base import Given, Names, require_folder
 from crcl.data.sources.precomp import fitting
 from crcl.data.sources.rows import USUAL, Columns, place, tidied, used_columns
 from crcl.data.sources.splits import splits_of
@@ -108,6 +108,11 @@ class MemorySource:
                 )
             changed = replace(changed, text_features=texts)
         return changed
+
+    def with_images(self, folder: Path) -> "MemorySource":
+        """The same data, whose image files are in this folder."""
+        require_folder(folder)
+        return replace(self, images=folder)
 
     def without_empty(self) -> "MemorySource":
         """The same data, with rows that lack an image or a caption left out."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from crcl.data.sources.base import Given, Location, Names, Source
+from crcl.data.sources.base import Given, Location, Names, Source, require_folder
 from crcl.data.sources.memory import MemorySource
 from crcl.data.sources.rows import read_rows
 from crcl.data.sources.splits import splits_of
@@ -101,6 +101,11 @@ class TableSource:
             text_features=self.location.text_features if text_features is None else str(text_features),
         )
         return replace(self, location=location)
+
+    def with_images(self, folder: Path) -> "TableSource":
+        """The same data, whose image files are in this folder."""
+        require_folder(folder)
+        return replace(self, images=folder)
 
     def without_empty(self) -> "TableSource":
         """The same table, with rows that lack an image or a caption left out."""

@@ -1,4 +1,4 @@
-"""Commands that train several runs and compare them: reproduce, demo."""
+"""`crcl reproduce`: the paper's tables and figures."""
 
 import shlex
 import signal
@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
+import crcl
 from crcl import experiments
 from crcl.cli.options import Settings
-from crcl.cli.screen import note, out, shown
+from crcl.cli.console import say, shown
 from crcl.errors import InputError
-from crcl.experiments import demo as demonstration
-from crcl.experiments import reproduce as reproducing
 
 
 def reproduce(
@@ -49,16 +47,16 @@ def reproduce(
 
     Example: `crcl reproduce table4 --data data/flickr8k --matcher vse`
 
-    Runs are kept in OUT/runs and shared between tables. Stop it at any time: the same command goes on, and with nothing
-    left to train it only writes the tables. After --print-jobs the same command without it gathers the results.
+    Runs are kept in OUT/runs and shared between tables. Stop it at any time: the same command continues, and with
+    nothing left to train it only writes the tables. After --print-jobs the same command without it gathers the results.
     """
     if [name.lower() for name in names] == ["list"]:
         for name in experiments.NAMES:
-            out.print(f"{name:<17}{experiments.experiment(name).title}", soft_wrap=True)
+            say(f"{name:<17}{experiments.experiment(name).title}")
         return
     if processes > 1:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # clusters send SIGTERM: it ends as Ctrl-C does
-    made = reproducing.reproduce(
+    made = crcl.reproduce(
         names,
         data=data,
         profile=profile,
@@ -75,12 +73,12 @@ def reproduce(
         progress=shown,
     )
     for command in made.commands:
-        out.print(shlex.join(command), soft_wrap=True)
+        say(shlex.join(command))
     if made.script is not None:
         left = f"{len(made.commands)} of {made.planned} runs are left"
-        note(f"{left}; one command a line here, or: sbatch {made.script}")
+        shown.note(f"{left}; one command a line here, or: sbatch {made.script}")
     for path in made.written:
-        out.print(str(path), soft_wrap=True)
+        say(str(path))
     made.raise_failures()
 
 
@@ -91,25 +89,3 @@ def _models(given: Sequence[str]) -> dict[str, str]:
         if not where:
             raise InputError(f"expected NAME=FOLDER, got {name}", where="--model")
     return found
-
-
-def demo(
-    folder: Annotated[Path, typer.Option("-o", "--out", help="Folder for data, runs and pictures.")] = Path("demo"),
-    images: Annotated[int, typer.Option(min=20, help="Training images to draw.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything.")] = 0,
-    settings: Settings = None,
-) -> None:
-    """Draw 2,000 scenes, mismatch 40 % of the pairs, train plainly and by CRCL, compare. A few minutes, no network.
-
-    Example: `crcl demo -o demo`
-    """
-
-    outcomes = demonstration.demo(folder, images=images, seed=seed, settings=tuple(settings or ()), progress=shown)
-    table = Table("method", "rSum", "text R@1", "image R@1", "detection AUROC", "AP", title="Test scores on the scenes")
-    for outcome in outcomes:
-        scores, found = outcome.retrieval, outcome.detection
-        detected = (f"{found.auroc:.3f}", f"{found.average_precision:.3f}") if found else ("", "")
-        table.add_row(outcome.name, f"{scores.rsum:.1f}", f"{scores.i2t.r1:.1f}", f"{scores.t2i.r1:.1f}", *detected)
-    out.print(table)
-    for name, what in demonstration.LEFT_BEHIND.items():
-        out.print(f"{folder / name}  {what}", soft_wrap=True)

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.csv
@@ -14,8 +15,8 @@ from embedded import write_embeddings
 from PIL import Image
 from tiny import LEARNING, SMALL, Answer, call, command, write_folder
 
-from crcl.auditing.plan import plan, schedule_for
-from crcl.config import load
+from crcl.auditing.prepare import Preparation, plan_training, schedule_for
+from crcl.config import Config, load
 from crcl.data import scenes
 from crcl.data.pairs import Pairs
 from crcl.runs.folder import Run
@@ -106,7 +107,7 @@ def test_a_report_of_the_run_has_pictures_without_the_folder_being_given_again(
         assert call(capsys, monkeypatch, *words).code == 0
     finally:
         about.write_text(json.dumps(known), "utf-8")
-    assert "--images FOLDER" in (drawn / "pictures" / "index.html").read_text("utf-8")
+    assert "Give the folder that holds the images" in (drawn / "pictures" / "index.html").read_text("utf-8")
 
 
 def test_the_rows_of_the_audit_are_rows_of_the_table(drawn: Path, audited: Answer) -> None:
@@ -256,7 +257,7 @@ def test_rows_without_an_image_or_a_caption_are_told_and_left_out_and_stay_in_th
     monkeypatch.chdir(tmp_path)
     answer = call(capsys, monkeypatch, *audit_of(drawn))
     assert answer.code == 0, answer.err
-    assert "2 rows without an image or a caption are left out, and not judged: 3, 4" in answer.err
+    assert "2 rows without an image or a caption are left out and not judged: 3, 4" in answer.err
     assert "skipped" not in answer.err
     judged = set(pyarrow.csv.read_csv("pairs-audit/audit.csv")["row"].to_pylist())
     assert not judged & {2, 3}
@@ -336,11 +337,15 @@ def test_the_schedule_gives_every_size_of_data_enough_steps_and_no_more(pairs: i
 
 def test_an_audit_is_trained_by_the_number_of_its_pairs_unless_it_is_told_how(tmp_path: Path) -> None:
     data = Pairs.of(write_folder(tmp_path / "data", train=60))
-    suited = plan(data, preset=None, asked={"data.decoys": 0.05, "train.seed": None}, settings=["train.lr=0.01"])
+
+    def plan(**how: Any) -> Config:
+        return plan_training(data, Preparation(**how), pairs=len(data.split("train")))
+
+    suited = plan(settings=("train.lr=0.01",))
     assert (suited.train.batch_size, suited.ledger.freeze_epochs, suited.train.lr) == (32, 10, 0.01)
-    assert plan(data, preset="cpu", asked={}, settings=[]).train.batch_size == 128
-    assert plan(data, preset=None, asked={}, settings=["train.batch_size=7"]).train.batch_size == 7
-    own = plan(data, preset=None, asked={}, settings=["train.pieces=[3,4]"])
+    assert plan(preset="cpu").train.batch_size == 128
+    assert plan(settings=("train.batch_size=7",)).train.batch_size == 7
+    own = plan(settings=("train.pieces=[3,4]",))
     assert (own.train.pieces, own.ledger.freeze_epochs) == ((3, 4), 2)
 
 
@@ -363,7 +368,7 @@ def test_a_changed_question_says_how_to_begin_anew(
     monkeypatch.chdir(drawn)
     answer = call(capsys, monkeypatch, *audit_of(drawn, "--seed", "3"))
     assert answer.code == 2
-    assert "--overwrite trains anew" in answer.err
+    assert "--overwrite to train again" in answer.err
 
 
 def test_photos_that_are_lost_new_or_changed_are_named_and_what_was_found_stays(
@@ -382,7 +387,7 @@ def test_photos_that_are_lost_new_or_changed_are_named_and_what_was_found_stays(
     assert answer.code == 2
     assert "1 gone or no longer usable: 000007.png" in answer.err
     assert "1 new: missing.png" in answer.err
-    assert "--overwrite trains anew" in answer.err
+    assert "--overwrite to train again" in answer.err
     shutil.copy(photos / "000001.png", photo)
     (photos / "missing.png").unlink()
     assert "1 changed: 000007.png" in call(capsys, monkeypatch, *audit_of(tmp_path)).err
@@ -412,7 +417,7 @@ def test_ctrl_c_after_training_never_advises_to_train_anew(
 
     shutil.copy(drawn / "pairs.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("crcl.auditing.report.page.write_report", interrupted)
+    monkeypatch.setattr("crcl.auditing.result.write_report", interrupted)
     answer = call(capsys, monkeypatch, *audit_of(drawn, "--overwrite"))
     assert answer.code == 130
     assert shlex.split(answer.err.rstrip().rpartition("\n")[2]) == ["crcl", *audit_of(drawn)]
@@ -448,10 +453,11 @@ def test_what_belongs_to_a_run_is_refused_with_data_before_it_is_trained_on(
 ) -> None:
     monkeypatch.chdir(drawn)
     for words, told in (
-        (("--data", "elsewhere.csv"), "pairs.csv: that is the data; --data tells where that of a run is now"),
+        (("--data", "elsewhere.csv"), "pairs.csv: that is the data; --data says where that of a run is now"),
         (("--memory", "-1"), "memory"),
     ):
-        answer = call(capsys, monkeypatch, "audit", "pairs.csv", "--folder", "new", *words)
+        columns = ("--image-column", "file", "--caption-column", "text")
+        answer = call(capsys, monkeypatch, "audit", "pairs.csv", "--folder", "new", *columns, *words)
         assert answer.code == 2
         assert told in answer.err
         assert not (drawn / "new").exists()

@@ -10,7 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from crcl.auditing import result as audit
+from crcl.auditing.findings import find, write_table
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.metrics import detection
@@ -40,9 +40,9 @@ def read_back(path: Path) -> pa.Table:
 def test_the_table_has_a_row_for_each_pair_the_least_believed_first(
     tmp_path: Path, suffix: str, truth: np.ndarray | None
 ) -> None:
-    found = audit.audit(replace(PAIRS, truth=truth), BELIEFS, SIMILARITY, threshold=0.5)
+    found = find(replace(PAIRS, truth=truth), BELIEFS, SIMILARITY, threshold=0.5)
     path = tmp_path / "deep" / f"suspects{suffix}"
-    audit.write(found, path)
+    write_table(found.table(), path)
     table = read_back(path)
     assert table.column_names == COLUMNS + (["truth"] if truth is not None else [])
     rows: list[dict[str, Any]] = table.to_pylist()
@@ -59,13 +59,13 @@ def test_the_table_has_a_row_for_each_pair_the_least_believed_first(
 
 @pytest.mark.parametrize(("threshold", "suspects"), [(0.0, []), (0.1, []), (0.5, [3, 1]), (1.0, [3, 1, 2, 0])])
 def test_suspects_are_the_pairs_below_the_threshold_worst_first(threshold: float, suspects: list[int]) -> None:
-    found = audit.audit(PAIRS, BELIEFS, SIMILARITY, threshold=threshold)
+    found = find(PAIRS, BELIEFS, SIMILARITY, threshold=threshold)
     assert found.suspects.tolist() == suspects
 
 
 def test_detection_is_measured_where_the_truth_is_known() -> None:
-    assert audit.audit(PAIRS, BELIEFS, SIMILARITY).detection() is None
-    found = audit.audit(replace(PAIRS, truth=TRUTH), BELIEFS, SIMILARITY, threshold=0.5).detection()
+    assert find(PAIRS, BELIEFS, SIMILARITY).detection() is None
+    found = find(replace(PAIRS, truth=TRUTH), BELIEFS, SIMILARITY, threshold=0.5).detection()
     assert found is not None
     assert found == detection(BELIEFS, TRUTH, threshold=0.5)
     assert (found.auroc, found.precision, found.recall, found.f1) == (1, 1, 1, 1)
@@ -74,18 +74,18 @@ def test_detection_is_measured_where_the_truth_is_known() -> None:
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])
 def test_a_threshold_that_is_no_belief_is_refused(threshold: float) -> None:
     with pytest.raises(InputError, match="threshold must be between 0 and 1"):
-        audit.audit(PAIRS, BELIEFS, SIMILARITY, threshold=threshold)
+        find(PAIRS, BELIEFS, SIMILARITY, threshold=threshold)
 
 
 def test_beliefs_of_other_pairs_are_refused() -> None:
-    with pytest.raises(InputError, match="pairs: 4 pairs, but beliefs for 3"):
-        audit.audit(PAIRS, BELIEFS[:3], SIMILARITY)
+    with pytest.raises(InputError, match="pairs: 4 pairs, but correspondences of 3"):
+        find(PAIRS, BELIEFS[:3], SIMILARITY)
 
 
 @pytest.mark.parametrize("name", ["suspects.xlsx", "suspects", "suspects.csv.gz"])
 def test_other_endings_are_refused_with_those_that_can_be_written(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"written as \.csv or \.parquet"):
-        audit.write(audit.audit(PAIRS, BELIEFS, SIMILARITY), tmp_path / name)
+        write_table(find(PAIRS, BELIEFS, SIMILARITY).table(), tmp_path / name)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -93,5 +93,5 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, suffi
     path = tmp_path / f"suspects{suffix}"
     path.mkdir()
     with pytest.raises(InputError, match="cannot be written"):
-        audit.write(audit.audit(PAIRS, BELIEFS, SIMILARITY), path)
+        write_table(find(PAIRS, BELIEFS, SIMILARITY).table(), path)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -1,0 +1,1 @@
+"""The front door: short functions that call the rooms below. `import crcl` offers them, loaded when first used."""

@@ -1,0 +1,165 @@
+"""Evaluating, loading and drawing what was trained."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from crcl import plots
+from crcl.api.common import AnyRun, Shown, open_model, path_of, receiver, run_data
+from crcl.auditing.findings import THRESHOLD
+from crcl.auditing.thresholds import Choice
+from crcl.errors import InputError
+from crcl.experiments import figures
+from crcl.metrics import Retrieval
+from crcl.retrieval.evaluation import Evaluated, check_folds, evaluate_each, mean_similarities
+from crcl.retrieval.model import Model
+from crcl.retrieval.similarity_file import check_similarity_file, similarity_file
+from crcl.runs.describe import conditions, report_unfinished, stored_config
+from crcl.runs.folder import Run
+from crcl.storage import make_folder, refuse_input
+from crcl.training.inputs import audited_pairs, check_features
+
+
+def evaluate(
+    run: AnyRun | Sequence[AnyRun],
+    *,
+    data: Any = None,
+    split: str = "test",
+    folds: int = 1,
+    similarities: str | Path | None = None,
+    overwrite: bool = False,
+    device: str = "auto",
+    memory: float | None = None,
+    progress: Shown = False,
+) -> Retrieval:
+    """Retrieval scores of a run: R@1, R@5, R@10, median and mean rank in both directions, rSum.
+
+    Args:
+        run: A run, or several: an ensemble by the mean of their similarities.
+        data: Other data than the run was trained on, or where that is now.
+        split: The split to evaluate on.
+        folds: Average over so many consecutive parts of the images (COCO 1K: 5).
+        similarities: Also write the matrix `(images, captions)` to this `.npy` file.
+        overwrite: Replace an existing file of similarities.
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+        memory: GiB for intermediate results.
+        progress: Whether, or to whom, to show progress.
+
+    Returns:
+        The scores, with `.rsum`, `.i2t`, `.t2i`; of several runs `.members` has the scores of each alone. Ties count
+        against the matcher.
+
+    Example:
+        >>> crcl.evaluate("runs/mine", split="test").rsum  # doctest: +SKIP
+        476.1
+    """
+    shown = receiver(progress)
+    runs = [run] if isinstance(run, Run | Model | str | Path) else list(run)
+    if not runs:
+        raise InputError("no run to evaluate")
+    if similarities is not None:
+        if folds > 1:
+            raise InputError("folds do not compare all images with all captions", hint="give {folds} or {similarities}")
+        check_similarity_file(Path(similarities), overwrite=overwrite)
+    models = [open_model(each, device=device, memory=memory) for each in runs]
+    for model in models:
+        report_unfinished(model.run, model.config, shown)
+    pairs = run_data(models[0].config, data).split(split)
+    for model in models:
+        check_features(model.run, pairs)
+    check_folds(pairs, folds)
+    if similarities is not None:
+        refuse_input(Path(similarities), pairs.source, models[0].config.data.path)
+    with (
+        similarity_file(similarities, pairs) if similarities is not None else nullcontext() as out,
+        shown.task("scoring") as advance,
+    ):
+        found = evaluate_each([model.scorer for model in models], pairs, folds=folds, advance=advance, out=out)
+    return Evaluated(
+        found.together.i2t,
+        found.together.t2i,
+        split=split,
+        folds=folds,
+        images=pairs.images,
+        captions=len(pairs),
+        runs=tuple(str(model.run.path) for model in models),
+        conditions=tuple(conditions(model.run, model.config) for model in models),
+        members=tuple(found.members),
+    )
+
+
+def load(run: AnyRun, *, device: str = "auto", memory: float | None = None) -> Model:
+    """Load the trained matcher of a run, to score photos and sentences.
+
+    Args:
+        run: A run folder.
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+        memory: GiB for intermediate results.
+
+    Returns:
+        The model. It reads photos where the run knows how its features were made, and arrays of features elsewhere.
+
+    Example:
+        >>> model = crcl.load("runs/mine")  # doctest: +SKIP
+        >>> model.similarity(["a.jpg", "b.jpg"], ["two dogs", "a red car"])  # doctest: +SKIP
+    """
+    return open_model(run, device=device, memory=memory)
+
+
+def plot(
+    run: AnyRun,
+    folder: str | Path | None = None,
+    *,
+    split: str | None = "dev",
+    threshold: float | None = None,
+    svg: bool = False,
+    data: Any = None,
+    device: str = "auto",
+    memory: float | None = None,
+    progress: Shown = False,
+) -> list[Path]:
+    """Draw a run: loss and scores by epoch, how correspondences sharpen, ranks, mismatches found by epoch.
+
+    Args:
+        run: A run.
+        folder: Where the pictures go; `plots` in the run folder, if not given.
+        split: The split to rank; None draws no ranks.
+        threshold: Pairs with a lower correspondence count as detected; the method's own, or 0.1.
+        svg: Draw SVG instead of PNG.
+        data: Where the data is now, if it has moved.
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+        memory: GiB for intermediate results.
+        progress: Whether, or to whom, to show progress.
+
+    Returns:
+        The pictures. Mismatches found by epoch need injected noise.
+
+    Example:
+        >>> crcl.plot("runs/mine")  # doctest: +SKIP
+    """
+    Choice(threshold)
+    opened = Run.open(path_of(run))
+    drawn = dict(figures.history(opened))
+    config = stored_config(opened)
+    pairs = run_data(config, data)
+    if threshold is None:
+        own = config.own_threshold()
+        threshold = THRESHOLD if own is None else own
+    truth = audited_pairs(opened, config, pairs).truth
+    found = None if truth is None else figures.detected(opened, truth, threshold=threshold)
+    if found is not None:
+        drawn["detected"] = found
+    if split is not None:
+        model = Model.open(opened.path, device=device, memory=memory)
+        ranked = pairs.split(split)
+        check_features(opened, ranked)
+        with receiver(progress).task("scoring") as advance:
+            sims = mean_similarities([model.scorer], ranked, advance=advance)
+        drawn["ranks"] = figures.ranks(sims, ranked, split)
+    into = Path(folder or opened.path / "plots")
+    make_folder(into)
+    written = [into / f"{name}{'.svg' if svg else '.png'}" for name in drawn]
+    for path, figure in zip(written, drawn.values(), strict=True):
+        plots.save(figure, path)
+    return written

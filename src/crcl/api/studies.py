@@ -1,0 +1,101 @@
+"""The demonstration on built-in data, and the paper's tables and figures."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from crcl.api.common import Settings, Shown, receiver
+from crcl.auditing.prepare import as_settings
+from crcl.experiments import demo as demonstration
+from crcl.experiments import reproduce as tables
+from crcl.experiments.demo import Outcome
+from crcl.experiments.reproduce import Reproduction
+
+
+def demo(
+    folder: str | Path = "demo",
+    *,
+    images: int = 2000,
+    seed: int = 0,
+    settings: Settings = None,
+    progress: Shown = False,
+) -> list[Outcome]:
+    """Draw scenes, mismatch 40 % of the training pairs, train plainly and by CRCL, compare.
+
+    Args:
+        folder: Where data, runs and pictures go; what an earlier call left there is kept and resumed.
+        images: Training images to draw.
+        seed: Seed of everything.
+        settings: Any settings of the trainings.
+        progress: Whether, or to whom, to show progress.
+
+    Returns:
+        What each method reached: retrieval scores, detection scores, the audit.
+
+    Example:
+        >>> [outcome.retrieval.rsum for outcome in crcl.demo("demo")]  # doctest: +SKIP
+        [414.8, 477.4]
+    """
+    return demonstration.demo(
+        folder, images=images, seed=seed, settings=as_settings(settings), progress=receiver(progress)
+    )
+
+
+def reproduce(
+    names: str | Sequence[str],
+    *,
+    data: str | Path | None = None,
+    profile: str = "cpu",
+    seeds: int = 3,
+    out: str | Path = "reproduce",
+    matcher: str | None = None,
+    pixels: str | Path | None = None,
+    model: Mapping[str, str] | None = None,
+    noise: Sequence[float] = (),
+    settings: Settings = None,
+    processes: int = 1,
+    print_jobs: bool = False,
+    gather: bool = False,
+    progress: Shown = False,
+) -> Reproduction:
+    """Make tables and figures of the paper, or of TOML files of your own: train what they need, compare.
+
+    Runs are kept in `out/runs` and shared between tables; a second call trains only what is left.
+
+    Args:
+        names: Tables of the paper, such as `table1` or `fig2`; or paths of TOML files.
+        data: A folder in the field's layout, or a table; for the profile `paper` a folder that holds f30k_precomp etc.
+        profile: `cpu` (two cores' size, any data) or `paper` (the paper's sizes).
+        seeds: Seeds 0, 1, ... of weights, batches and mismatches.
+        out: Folder for runs, tables and figures.
+        matcher: Train every row on this matcher instead of on its own.
+        pixels: For table3, the pixels of a table's images.
+        model: For table3, folders of published models by their names; `none` leaves a model's rows out.
+        noise: Only these rates of mismatches; none: all.
+        settings: Settings of every run.
+        processes: Trainings at a time.
+        print_jobs: Train nothing; return the commands that are left, for a cluster.
+        gather: Train nothing; write what is finished so far.
+        progress: Whether, or to whom, to show progress.
+
+    Returns:
+        What was written, and which runs failed.
+
+    Example:
+        >>> crcl.reproduce("table4", data="data/flickr8k", matcher="vse").written  # doctest: +SKIP
+    """
+    return tables.reproduce(
+        [names] if isinstance(names, str) else names,
+        data=data,
+        profile=profile,
+        seeds=seeds,
+        out=out,
+        matcher=matcher,
+        pixels=pixels,
+        model=model,
+        noise=noise,
+        settings=as_settings(settings),
+        processes=processes,
+        print_jobs=print_jobs,
+        gather=gather,
+        progress=receiver(progress),
+    )

@@ -1,0 +1,160 @@
+"""Training, importing published checkpoints, exporting."""
+
+from pathlib import Path
+from typing import Any
+
+from crcl.api.common import AnyRun, Settings, Shown, pairs_of, path_of, receiver
+from crcl.auditing.prepare import Preparation, as_settings, finds_images, with_features
+from crcl.retrieval import export as exporting
+from crcl.retrieval.export_onnx import save_onnx
+from crcl.runs.folder import Run
+from crcl.training import importing, session
+
+
+def train(
+    data: Any,
+    run: str | Path,
+    *,
+    method: str | None = None,
+    matcher: str | None = None,
+    noise: float | None = None,
+    decoys: float | None = None,
+    seed: int | None = None,
+    model: str | None = None,
+    start: AnyRun | None = None,
+    preset: str | None = None,
+    config: str | Path | None = None,
+    settings: Settings = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Shown = False,
+) -> Run:
+    """Train a matcher on pairs that are partly wrong, and learn which.
+
+    Args:
+        data: Pairs, or anything that `read` takes.
+        run: The run folder to write.
+        method: `crcl` (the default), `ncr`, `decl`, ...: docs/methods.md.
+        matcher: `vse` (the default), `bow`, `saf`, `sgr`, `scan`, `dual`, `clip`.
+        noise: Mismatch this share of the training pairs first, to measure robustness.
+        decoys: Add known mismatches as a share of the pairs, such as 0.05: an audit then says how sure it is.
+        seed: Seed of weights, batches and augmentation.
+        model: Vision model for features of a table's images, where it has none; a saved model's folder or a hub name.
+        start: A run whose matcher, words and correspondences to start from.
+        preset: A shipped set of settings, such as `cpu` or `f30k-vse`.
+        config: A TOML file of settings.
+        settings: Any other settings.
+        resume: Continue an interrupted run; it ends bit-identical to one that was never interrupted.
+        overwrite: Replace an existing run folder.
+        progress: Whether, or to whom, to show progress.
+
+    Returns:
+        The run: weights, correspondences, metrics, and all that is needed to score new photos and sentences.
+
+    Example:
+        >>> run = crcl.train("data/f30k_precomp", "runs/mine", preset="f30k-vse", noise=0.4)  # doctest: +SKIP
+    """
+    shown, path = receiver(progress), Path(run)
+    pairs = pairs_of(data).save(path.with_name(f"{path.name}-data"))
+    if not pairs.has_features and (model is not None or finds_images(pairs)):
+        how = Preparation(model=model, overwrite=overwrite)
+        pairs = with_features(pairs, path.with_name(f"{path.name}-features"), how, settled=resume, progress=shown)
+    given = {
+        "method": method,
+        "matcher.name": matcher,
+        "noise.rate": noise,
+        "data.decoys": decoys,
+        "train.seed": seed,
+        "train.start": None if start is None else str(Path(path_of(start)).absolute()),
+    }
+    location = {} if pairs.location is None else pairs.location.absolute().settings()
+    asked: dict[str, Any] = {
+        "preset": preset,
+        "file": config,
+        "base": location | {key: value for key, value in given.items() if value is not None},
+        "settings": as_settings(settings),
+    }
+    resumes = resume and path.is_dir()
+    chosen = session.resumed_config(path, **asked) if resumes else session.new_config(**asked)
+    return session.train(chosen, path, pairs=pairs, resume=resume, overwrite=overwrite, progress=shown)
+
+
+def import_checkpoint(
+    checkpoint: str | Path,
+    data: Any,
+    run: str | Path,
+    *,
+    vocab: str | Path | None = None,
+    noise_file: str | Path | None = None,
+    method: str | None = None,
+    overwrite: bool = False,
+    progress: Shown = False,
+) -> Run:
+    """Make a run of a published checkpoint (CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC), or of a CLIP.
+
+    Nothing in the file is executed: what is not weights, arrays or plain values is refused.
+
+    Args:
+        checkpoint: The authors' file, such as `model_best.pth.tar`; or the folder or hub name of a CLIP or SigLIP.
+        data: The data that it was trained on; for a CLIP any pairs.
+        run: The run folder to write.
+        vocab: Its vocabulary in the field's JSON, if not near the data.
+        noise_file: The mismatches that it was trained with (`.npy`).
+        method: How it was trained, where the file does not tell.
+        overwrite: Replace an existing run folder.
+        progress: Whether, or to whom, to report what was found.
+
+    Example:
+        >>> crcl.import_checkpoint("model_best.pth.tar", "data/f30k_precomp", "runs/published")  # doctest: +SKIP
+    """
+    return importing.import_any(
+        checkpoint,
+        pairs_of(data),
+        run,
+        vocab=vocab,
+        noise_file=noise_file,
+        method=method,
+        overwrite=overwrite,
+        progress=receiver(progress),
+    )
+
+
+def export(
+    run: AnyRun,
+    path: str | Path | None = None,
+    *,
+    onnx: bool = False,
+    overwrite: bool = False,
+    progress: Shown = False,
+) -> Path:
+    """Write the trained matcher for use elsewhere: its weights in one file, or as ONNX graphs.
+
+    Args:
+        run: A run.
+        path: A `.safetensors` file, or a folder for ONNX and for matcher `clip`; beside the run, if not given.
+        onnx: Graphs that run without torch, of `vse` and `bow`; they are compared with torch before they are kept.
+        overwrite: Replace an existing export.
+        progress: Whether, or to whom, to report how far ONNX graphs are from torch.
+
+    Returns:
+        The file or folder that was written.
+
+    Example:
+        >>> crcl.export("runs/mine", "mine.safetensors")  # doctest: +SKIP
+    """
+    opened = Run.open(path_of(run))
+    whole_model = opened.model() is not None and not onnx
+    ending = "-onnx" if onnx else "-model" if whole_model else ".safetensors"
+    output = Path(path) if path is not None else opened.path.with_name(f"{opened.path.absolute().name}{ending}")
+    if whole_model:
+        exporting.save_model(opened.path, output, overwrite=overwrite)
+    elif onnx:
+        difference = save_onnx(opened.path, output, overwrite=overwrite)
+        receiver(progress).note(
+            "onnxruntime is not installed, so the graphs were not compared with torch: pip install 'crcl[onnx]'"
+            if difference is None
+            else f"compared with torch on random inputs: vectors differ by {difference:.1e} at most"
+        )
+    else:
+        exporting.save_weights(opened.path, output, overwrite=overwrite)
+    return output

@@ -1,0 +1,146 @@
+"""What an audit finds: every training pair with its correspondence, worst first, as a table and in files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from crcl.auditing.suggestions import Suggestions
+from crcl.data.split import Split
+from crcl.errors import InputError
+from crcl.metrics import Detection, detection
+from crcl.storage import replacing, require_writable
+
+THRESHOLD = 0.1
+"""Pairs with a lower correspondence are suspects where nothing better is known: the paper's ε (Eq. 12)."""
+_FIRST = ["row", "image", "caption", "correspondence"]
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """All training pairs, worst first, and which of them are suspect."""
+
+    rows: np.ndarray
+    """(N,) pair numbers, the lowest correspondence first"""
+    pairs: Split
+    correspondence: np.ndarray
+    """(N,) in the order of the pairs; NaN where the run has none"""
+    similarity: np.ndarray
+    """(N,) in the order of the pairs"""
+    threshold: float
+    """Pairs with a lower correspondence are suspects."""
+    suggestions: Suggestions | None = None
+
+    @property
+    def suspects(self) -> np.ndarray:
+        """Numbers of the suspect pairs, worst first."""
+        return self.rows[self.correspondence[self.rows] < self.threshold]
+
+    @property
+    def believes(self) -> bool:
+        """Whether there are correspondences; otherwise pairs are ordered by similarity, and none is suspect."""
+        return not np.isnan(self.correspondence).any()
+
+    def detection(self) -> Detection | None:
+        """How right the suspicions are, where the truth is known; without correspondences, how right the order is."""
+        if self.pairs.truth is None:
+            return None
+        if not self.believes:
+            return detection(self.similarity, self.pairs.truth, threshold=-np.inf)
+        return detection(self.correspondence, self.pairs.truth, threshold=self.threshold)
+
+    def table(self) -> pa.Table:
+        """One row per pair, worst first."""
+        rows = self.rows
+        images = self.pairs.image_index[rows]
+        columns = {
+            "row": pa.array(rows if self.pairs.caption_rows is None else self.pairs.caption_rows[rows]),
+            "image": pa.array([str(self.pairs.image_ids[image]) for image in images], pa.string()),
+            "caption": pa.array([self.pairs.captions[row] for row in rows], pa.string()),
+            "correspondence": pa.array(self.correspondence[rows].astype(np.float32), from_pandas=True),  # NaN: null
+            "suspect": pa.array(self.correspondence[rows] < self.threshold, mask=np.isnan(self.correspondence[rows])),
+            "similarity": pa.array(self.similarity[rows].astype(np.float32)),
+        }
+        if self.pairs.truth is not None:
+            columns["truth"] = pa.array(self.pairs.truth[rows])
+        if self.suggestions is not None:
+            columns |= _suggested(self.suggestions, self.pairs, rows)
+        return pa.table(columns)
+
+
+def _suggested(suggestions: Suggestions, pairs: Split, rows: np.ndarray) -> dict[str, pa.Array]:
+    """Columns of what would match instead, the best first; null where nothing is suggested."""
+    place = np.full(len(pairs), -1)
+    place[suggestions.rows] = np.arange(len(suggestions.rows))
+    asked = place[rows]  # (rows,) where each is among the suggestions, or -1
+    columns: dict[str, pa.Array] = {}
+    for kind, numbers, similarity, text in (
+        ("caption", suggestions.captions, suggestions.caption_similarity, pairs.captions),
+        ("image", suggestions.images, suggestions.image_similarity, [str(name) for name in pairs.image_ids]),
+    ):
+        for best in range(numbers.shape[1]):
+            found = np.where(asked < 0, -1, numbers[asked, best])
+            names = [None if number < 0 else text[number] for number in found]
+            columns[f"{kind}_{best + 1}"] = pa.array(names, pa.string())
+            columns[f"{kind}_{best + 1}_similarity"] = pa.array(similarity[asked, best], mask=found < 0)
+    return columns
+
+
+def find(
+    pairs: Split,
+    correspondence: np.ndarray | None,
+    similarity: np.ndarray,
+    *,
+    threshold: float = THRESHOLD,
+    suggestions: Suggestions | None = None,
+) -> Findings:
+    """Order the pairs by correspondence, then by similarity; by similarity alone where there are none."""
+    if not 0 <= threshold <= 1:
+        raise InputError(f"the threshold must be between 0 and 1, got {threshold}")
+    if correspondence is None:
+        correspondence = np.full(len(pairs), np.nan, dtype=np.float32)
+    if len(correspondence) != len(pairs):
+        raise InputError(f"{len(pairs)} pairs, but correspondences of {len(correspondence)}", where=pairs.source)
+    rows = np.lexsort((similarity, correspondence))
+    return Findings(rows, pairs, correspondence, similarity, threshold, suggestions)
+
+
+def write_table(table: pa.Table, path: str | Path) -> None:
+    """Write a table as CSV or Parquet, by the file's ending; whole or not at all."""
+    path = Path(path)
+    _check_ending(path)
+    write = pa.csv.write_csv if path.suffix == ".csv" else pa.parquet.write_table
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            write(table, temporary)
+    except OSError as error:
+        raise InputError(f"cannot be written ({error.strerror or error})", where=path) from error
+
+
+def check_output(path: str | Path) -> None:
+    """Refuse, before long work, a file that cannot be written, or that exists and is not an earlier audit."""
+    path = Path(path)
+    _check_ending(path)
+    require_writable(path)
+    if path.exists() and _columns_of(path)[: len(_FIRST)] != _FIRST:
+        raise InputError("exists already and is no audit, so it is not replaced", where=path, hint="name another file")
+
+
+def _check_ending(path: Path) -> None:
+    if path.suffix not in (".csv", ".parquet"):
+        raise InputError("an audit is written as .csv or .parquet", where=path)
+
+
+def _columns_of(path: Path) -> list[str]:
+    """Names of a table's columns; none where it is no table."""
+    try:
+        if path.suffix == ".parquet":
+            return list(pa.parquet.read_schema(path).names)
+        with path.open("rb") as file:
+            return file.readline(1000).decode("utf-8", "replace").strip().replace('"', "").split(",")
+    except (OSError, pa.ArrowException):
+        return []

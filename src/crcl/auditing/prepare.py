@@ -1,0 +1,205 @@
+"""From data to a run that can be audited: features where there are none, then a training with decoys."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcl.config import Config, keys_of
+from crcl.data.decoys import SHARE
+from crcl.data.files import SHOWN
+from crcl.data.images import UnusableError, locate
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError
+from crcl.features.choice import choose_extractor
+from crcl.features.extract import Extracted, extract
+from crcl.features.provenance import ABOUT
+from crcl.progress import SILENT, Progress
+from crcl.runs.describe import stored_config
+from crcl.runs.folder import Run
+from crcl.runs.restore import choose_device
+from crcl.storage import write_bytes
+from crcl.training import session
+
+_SUITED = {True: "embeddings", False: "cpu"}
+"""Presets for data with vectors of captions, and for other data."""
+_SCHEDULE = ("train.pieces", "train.lr_update", "ledger.freeze_epochs")
+_STEPS = 400  # of the frozen epochs, in which every pair is believed
+_MOST_FROZEN = 10
+_SMALL = 4000  # pairs below which batches are small, for more steps
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How to train for an audit."""
+
+    model: str | None = None
+    """Vision model for the images; without one the built-in pixel grid."""
+    decoys: float = SHARE
+    """Known mismatches to add, as a share of the pairs."""
+    preset: str | None = None
+    """What to train; by default what suits the kind and the number of the pairs."""
+    seed: int = 0
+    device: str = "auto"
+    memory: float | None = None
+    settings: tuple[str, ...] = ()
+    """`key=value` settings of the training."""
+    overwrite: bool = False
+    """Train again in place of an earlier audit, instead of resuming it."""
+
+    def base(self) -> dict[str, Any]:
+        """The settings of a config that this says."""
+        given = {"train.seed": self.seed, "train.device": self.device, "train.memory": self.memory}
+        given["data.decoys"] = self.decoys
+        return {key: value for key, value in given.items() if value is not None}
+
+
+def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress = SILENT) -> tuple[Run, Pairs]:
+    """Make features if needed and train, all in `folder`; what an earlier call left there is resumed.
+
+    Returns:
+        The run in `folder/run`, and the pairs with their features.
+    """
+    choose_device(how.device)
+    pairs = pairs.without_empty() if pairs.is_table else pairs
+    plan_training(pairs, how)  # wrong settings are refused before long work
+    path = folder / "run"
+    resumes = (path / "config.json").is_file() and not how.overwrite
+    if resumes:
+        _refuse_other(pairs, path)
+    _report_empty(pairs.check(), progress)
+    pairs = pairs.save(folder / "data")
+    with _ways_out(path, there=resumes):
+        pairs = with_features(pairs, folder / "features", how, settled=resumes, progress=progress)
+    config = plan_training(pairs, how, pairs=len(pairs.split("train")))
+    with _ways_out(path, there=path.exists() and not how.overwrite):
+        run = session.train(
+            config, path, pairs=pairs, resume=not how.overwrite, overwrite=how.overwrite, progress=progress
+        )
+    return run, pairs
+
+
+def with_features(pairs: Pairs, folder: Path, how: Preparation, *, settled: bool, progress: Progress) -> Pairs:
+    """The pairs with features of their images, made in `folder` where there are none or a model is given."""
+    if pairs.has_features and how.model is None:
+        if pairs.is_table and pairs.location is not None and pairs.location.features is None:
+            progress.note(f"using the features beside {pairs.name}; give a model to make others")
+        return pairs
+    extractor = choose_extractor(how.model, device=how.device, progress=progress)
+    made = extract(
+        pairs.wanted_images(), extractor, folder, overwrite=how.overwrite, settled=settled, progress=progress
+    )
+    report_skipped(made, folder, progress)
+    if pairs.image_folder is not None:
+        _remember_images(folder / ABOUT, pairs.image_folder)
+    return pairs.with_features(folder / "features.npy", folder / "ids.txt")
+
+
+def finds_images(pairs: Pairs) -> bool:
+    """Whether an image file of the pairs is where they say, so that features can be made."""
+    for wanted in pairs.wanted_images()[:SHOWN] if pairs.image_folder is not None else ():
+        with suppress(UnusableError):
+            if locate(wanted).is_file():
+                return True
+    return False
+
+
+def report_skipped(made: Extracted, folder: Path, progress: Progress) -> None:
+    """Report images that could not be used, and where the reasons are."""
+    if made.skipped:
+        progress.note(
+            f"{len(made.skipped):,} images were skipped, and training leaves their pairs out; the reasons are in "
+            f"{folder / 'skipped.csv'}"
+        )
+
+
+def _report_empty(rows: np.ndarray, progress: Progress) -> None:
+    if len(rows):
+        shown = ", ".join(str(row + 1) for row in rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
+        progress.note(f"{len(rows):,} rows without an image or a caption are left out and not judged: {shown}")
+
+
+def _refuse_other(pairs: Pairs, run: Path) -> None:
+    """Refuse to resume in a folder that holds the audit of other data."""
+    there = stored_config(Run.open(run)).data.path
+    if pairs.location is not None and Path(there).resolve() != Path(pairs.location.path).resolve():
+        raise InputError(
+            f"holds the audit of other data, {there}",
+            where=run,
+            hint="name another {folder}, or pass {overwrite} to replace it",
+        )
+
+
+@contextmanager
+def _ways_out(run: Path, *, there: bool) -> Iterator[None]:
+    """Add what can be done where an earlier audit cannot be resumed."""
+    try:
+        yield
+    except InputError as error:
+        if not there:
+            raise
+        ways = InputError(
+            "exists already", where=run, hint="pass {overwrite} to train again, or another {folder} to keep both"
+        )
+        raise InputError.several([error, ways]) from error
+
+
+def plan_training(data: Pairs, how: Preparation, *, pairs: int | None = None) -> Config:
+    """The config of the training, with a schedule for so many training pairs unless a preset is given.
+
+    Pieces and frozen epochs belong together: who sets one of them has the preset's others.
+    """
+    where, vectors = data.location, data.has_text_features
+    base = how.base() | ({} if where is None else where.absolute().settings())
+    if pairs is not None and how.preset is None and not set(keys_of(how.settings)) & set(_SCHEDULE):
+        base |= schedule_for(pairs, vectors=vectors)
+    preset = how.preset or _SUITED[vectors]
+    return session.new_config(preset=preset, base=base, settings=how.settings)
+
+
+def schedule_for(pairs: int, *, vectors: bool) -> dict[str, Any]:
+    """Batch size, frozen epochs and pieces for so many pairs.
+
+    First correspondences come from the end of the frozen epochs. These must be steps enough to have learnt something,
+    and too few to know the wrong pairs by heart: some hundreds, however many pairs there are.
+    """
+    size = 256 if vectors and pairs >= 8 * _SMALL else 128 if pairs >= _SMALL else 32
+    steps = max(pairs // size, 1)
+    frozen = min(max(round(_STEPS / steps), 1), _MOST_FROZEN)
+    last = 3 * frozen + (2 if vectors else 7)
+    return {
+        "train.batch_size": size,
+        "ledger.freeze_epochs": frozen,
+        "train.pieces": [frozen + 2, frozen + 2, last] if not vectors else [frozen + 1, last],
+        "train.lr_update": max(round(0.75 * last), 1),
+    }
+
+
+def _remember_images(about: Path, images: Path) -> None:
+    """Add the folder of the images to what is known of their features, for later reports."""
+    known = json.loads(about.read_text("utf-8")) | {"folder": str(images.absolute())}
+    write_bytes(about, (json.dumps(known, indent=1) + "\n").encode(), advice="make room and try again")
+
+
+def remembered_images(features: str | None) -> Path | None:
+    """The folder of the images that features were made from, if it is known and still there."""
+    if features is None:
+        return None
+    try:
+        folder = Path(json.loads(Path(features).with_name(ABOUT).read_text("utf-8"))["folder"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return folder if folder.is_dir() else None
+
+
+def as_settings(settings: Mapping[str, Any] | Sequence[str] | None) -> tuple[str, ...]:
+    """Settings as `key=value` texts, from these or from a mapping of dotted keys."""
+    if settings is None:
+        return ()
+    if isinstance(settings, Mapping):
+        return tuple(f"{key}={json.dumps(value)}" for key, value in settings.items())
+    return (settings,) if isinstance(settings, str) else tuple(settings)

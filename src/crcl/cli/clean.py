@@ -1,0 +1,48 @@
+"""`crcl clean`: the data again, without the suspects."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import crcl
+from crcl.auditing.clean import COLUMN
+from crcl.cli.console import say, shown
+from crcl.cli.options import Features, Ids, MovedData, Overwrite, Precision, TextFeatures, Threshold, moved
+
+
+def clean(
+    run: Annotated[Path, typer.Argument(help="Run folder, trained on a table.")],
+    output: Annotated[Path, typer.Option("-o", "--out", help="Table to write, in the format of the run's table.")],
+    threshold: Threshold = None,
+    precision: Precision = None,
+    mark: Annotated[bool, typer.Option("--mark", help=f"Keep all rows, and add a column '{COLUMN}' instead.")] = False,
+    overwrite: Overwrite = False,
+    data: MovedData = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    ids: Ids = None,
+) -> None:
+    """Write the run's table again without the suspects; all columns, values and the order stay as they are.
+
+    Example: `crcl clean runs/first -o cleaned.csv`
+
+    Rows that were not trained on (held out, or without a caption or a usable image) are not judged, and stay. The table
+    itself is never touched.
+    """
+    done = crcl.clean(
+        run,
+        output,
+        threshold=threshold,
+        precision=precision,
+        mark=mark,
+        data=moved(run, data, features, ids, text_features),
+        overwrite=overwrite,
+        progress=shown,
+    )
+    how = f": all have a column '{COLUMN}' now" if mark else f" at threshold {done.threshold:g}"
+    say(f"{done.removed:,} rows removed, {done.kept:,} kept{how}")
+    if done.unjudged:
+        what = "their correspondence is left empty" if mark else "they are kept"
+        say(f"{done.unjudged:,} rows were not judged (held out, or without a caption or a usable image); {what}")
+    say(f"written to {output}")

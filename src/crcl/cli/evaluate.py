@@ -1,0 +1,87 @@
+"""`crcl evaluate`: retrieval scores."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+import crcl
+from crcl.cli.console import out, say, shown
+from crcl.cli.options import Device, Features, Ids, Memory, Overwrite, TextFeatures, moved
+from crcl.retrieval.evaluation import Evaluated
+
+
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are an ensemble: mean of similarities.")],
+    split: Annotated[str, typer.Option(help="Split to evaluate on.")] = "test",
+    folds: Annotated[int, typer.Option(help="Average over so many consecutive parts (COCO 1K: 5).")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    save_sims: Annotated[
+        Path | None, typer.Option(help="Also write the similarities, (images, captions) float32 (.npy).")
+    ] = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    memory: Memory = None,
+    data: Annotated[Path | None, typer.Option(help="Other data than the run was trained on.")] = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    ids: Ids = None,
+) -> None:
+    """Retrieval scores: R@1, R@5, R@10, median and mean rank in both directions, rSum.
+
+    Example: `crcl evaluate runs/saf runs/sgr --split testall --folds 5`
+
+    Ties count against the model. Of several runs the scores of each alone are shown too; each is computed once.
+    """
+    scores = crcl.evaluate(
+        runs,
+        data=moved(runs[0], data, features, ids, text_features),
+        split=split,
+        folds=folds,
+        similarities=save_sims,
+        overwrite=overwrite,
+        device=device,
+        memory=memory,
+        progress=shown,
+    )
+    assert isinstance(scores, Evaluated)
+    if as_json:
+        say(json.dumps(_record(scores)))
+        return
+    out.print(_table(scores))
+    if len(runs) == 1:
+        say(scores.conditions[0])
+    else:
+        out.print("mean of the similarities of these runs, which alone have:")
+        alone = ((member.rsum, line) for member, line in zip(scores.members, scores.conditions, strict=True))
+        for rsum, line in sorted(alone, reverse=True):
+            say(f"  rSum {rsum:.1f}  {line}")
+    if save_sims is not None:
+        say(f"similarities written to {save_sims}")
+
+
+def _record(scores: Evaluated) -> dict[str, object]:
+    members = zip(scores.runs, scores.members, strict=True)
+    return {
+        "rsum": scores.rsum,
+        "i2t": asdict(scores.i2t),
+        "t2i": asdict(scores.t2i),
+        "split": scores.split,
+        "folds": scores.folds,
+        "runs": list(scores.conditions),
+        "members": [{"run": run, "rsum": member.rsum, **asdict(member)} for run, member in members],
+    }
+
+
+def _table(scores: Evaluated) -> Table:
+    parts = f", mean of {scores.folds} folds" if scores.folds > 1 else ""
+    title = f"{scores.split}: {scores.images:,} images, {scores.captions:,} captions{parts}"
+    table = Table("", "R@1", "R@5", "R@10", "median rank", "mean rank", title=title)
+    for name, direction in (("image to text", scores.i2t), ("text to image", scores.t2i)):
+        values = (direction.r1, direction.r5, direction.r10, direction.median_rank, direction.mean_rank)
+        table.add_row(name, *(f"{value:.1f}" for value in values))
+    table.caption = f"rSum {scores.rsum:.1f}"
+    return table

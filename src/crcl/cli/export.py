@@ -1,0 +1,38 @@
+"""`crcl export`: the trained matcher for use elsewhere."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import crcl
+from crcl.cli.console import say, shown
+from crcl.cli.options import Overwrite
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="File to write (.safetensors), or a folder with --onnx and for clip; beside the run if not given.",
+        ),
+    ] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Graphs that run without torch, of vse and bow.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the trained matcher for use elsewhere: its weights in one file, or as ONNX graphs.
+
+    Example: `crcl export runs/first -o first.safetensors`, or `crcl export runs/first --onnx -o first-onnx`
+
+    ONNX graphs are compared with torch on random inputs before they are kept.
+    """
+    written = crcl.export(run, output, onnx=onnx, overwrite=overwrite, progress=shown)
+    if onnx:
+        say(f"graphs written to {written}; {written / 'about.json'} says how to use them")
+    elif written.is_dir():
+        say(f"written to {written}, which transformers reads; the images' preprocessor_config.json is the old one")
+    else:
+        say(f"weights written to {written}, with the words beside it")

@@ -1,0 +1,55 @@
+"""`crcl info`: facts about data or a run; all settings; a model card."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+import crcl
+from crcl import config
+from crcl.cli.console import out, say
+from crcl.cli.options import CaptionColumn, Features, Ids, ImageColumn, TextFeatures, pairs_of
+from crcl.data.sources import layout_of
+from crcl.errors import InputError
+from crcl.runs.card import model_card
+
+
+def info(
+    path: Annotated[Path | None, typer.Argument(help="Data or run folder; nothing: all settings.")] = None,
+    card: Annotated[
+        bool, typer.Option("--card", help="A model card of the run as Markdown: data, noise, settings, scores, limits.")
+    ] = False,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    ids: Ids = None,
+    image_column: ImageColumn = "image",
+    caption_column: CaptionColumn = "caption",
+) -> None:
+    """Facts about data or a run: counts and shapes, settings and progress; without a path, every setting.
+
+    Example: `crcl info runs/first`, or `crcl info runs/first --card > README.md`
+    """
+    if card:
+        if path is None:
+            raise InputError("a model card is of a run", hint="name a run folder")
+        print(model_card(path), end="")
+        return
+    if path is None:
+        table = Table("key", "type", "default", "meaning", box=None, pad_edge=False)
+        for key in config.describe_keys():
+            table.add_row(*key)
+        out.print(table)
+        return
+    source: Path | crcl.Pairs = path
+    if layout_of(path) is not None:
+        source = pairs_of(
+            path,
+            features=features,
+            text_features=text_features,
+            ids=ids,
+            image_column=image_column,
+            caption_column=caption_column,
+        )
+    for name, fact in crcl.info(source):
+        say(f"{name:<12}{fact}")

@@ -1,0 +1,130 @@
+"""A trained matcher for raw inputs: photos and sentences in, numbers out."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcl.config import Config
+from crcl.data.shards import Shards
+from crcl.data.split import Split
+from crcl.errors import InputError
+from crcl.features.extractor import Extractor
+from crcl.features.provenance import image_features, open_extractor
+from crcl.matchers.base import reads_vectors
+from crcl.retrieval.opening import open_scorer
+from crcl.retrieval.scoring import Scorer
+from crcl.runs.folder import Run
+
+Images = Sequence[Any] | np.ndarray
+"""Image files, PIL images, or an array of features `(images, regions, size)` or `(images, size)`."""
+Texts = Sequence[str] | np.ndarray
+"""Sentences, or an array of vectors `(texts, size)` for a matcher that reads vectors."""
+
+
+class Model:
+    """The trained matcher of a run, with all that turns photos and sentences into what it reads.
+
+    Attributes:
+        run: The run folder that it comes from.
+        takes_photos: Whether it can read image files. A run that was trained on features somebody else made cannot:
+            it takes arrays of such features.
+    """
+
+    def __init__(self, run: Run, config: Config, scorer: Scorer, *, device: str = "auto") -> None:
+        self.run = run
+        self.config = config
+        self.scorer = scorer
+        self._device = "cpu" if device == "auto" else device
+
+    @classmethod
+    def open(cls, path: str | Path, *, device: str = "auto", memory: float | None = None) -> "Model":
+        """The best matcher of a run folder.
+
+        Args:
+            path: A run folder.
+            device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+            memory: GiB for intermediate results; what the run was trained with, if not given.
+        """
+        return cls(*open_scorer(path, device=device, memory=memory), device=device)
+
+    @property
+    def takes_photos(self) -> bool:
+        return bool(self.run.made)
+
+    @cached_property
+    def extractor(self) -> Extractor:
+        """What makes features of photos as those of the training were made."""
+        return open_extractor(self.run.made, device=self._device, where=self.run.path)
+
+    def similarity(self, images: Images, texts: Texts) -> np.ndarray:
+        """How well every image fits every text.
+
+        Args:
+            images: Image files or PIL images; or an array of features, made as those of the training were.
+            texts: Sentences; or an array of vectors, for a matcher that reads vectors of captions.
+
+        Returns:
+            `(images, texts)` float32: rows are images. Larger fits better; numbers of two runs cannot be compared.
+
+        Example:
+            >>> model = crcl.load("runs/mine")  # doctest: +SKIP
+            >>> model.similarity(["a.jpg", "b.jpg"], ["two dogs", "a red car"])  # doctest: +SKIP
+            array([[0.41, 0.02],
+                   [0.03, 0.37]], dtype=float32)
+        """
+        features = self._features(images)
+        captions, vectors = self._captions(texts)
+        pairs = Split(
+            captions=captions,
+            image_index=np.zeros(len(captions), dtype=np.int64),
+            features=features,
+            image_ids=[str(number) for number in range(len(features))],
+            source="the images given",
+            text_features=vectors,
+        )
+        return self.scorer.similarities(pairs)
+
+    def _features(self, images: Images) -> np.ndarray:
+        """(images, R, F)"""
+        if isinstance(images, str | Path) or not len(images):
+            raise InputError("images: expected a list of at least one image")
+        if isinstance(images, np.ndarray):
+            features = np.asarray(images, dtype=np.float32)
+            features = features[:, None, :] if features.ndim == 2 else features
+        else:
+            rounded = "float16" if self.run.made.get("dtype") == "float16" else "float32"
+            features = image_features(self.extractor, images, dtype=rounded)
+        expected = self.run.sizes["features"]
+        if features.ndim != 3 or features.shape[2] != expected:
+            raise InputError(
+                f"features of shape {features.shape}, but the run was trained on {expected} numbers per region",
+                where=self.run.path,
+                hint="pass an array of shape (images, regions, size) or (images, size)",
+            )
+        return features
+
+    def _captions(self, texts: Texts) -> tuple[list[str], Shards | None]:
+        if isinstance(texts, str) or not len(texts):
+            raise InputError("texts: expected a list of at least one sentence")
+        size = self.run.sizes.get("text_features")
+        if reads_vectors(self.scorer.matcher):
+            if not isinstance(texts, np.ndarray) or texts.ndim != 2 or texts.shape[1] != size:
+                raise InputError(
+                    f"its matcher reads vectors of captions, {size} numbers each, and no sentences",
+                    where=self.run.path,
+                    hint="pass an array of shape (texts, size), made as those of the training were",
+                )
+            return [""] * len(texts), Shards([texts.astype(np.float32)], ["the texts given"])
+        wrong = [type(text).__name__ for text in texts if not isinstance(text, str)]
+        if wrong:
+            raise InputError(f"texts: expected sentences, got {wrong[0]}")
+        return list(texts), None
+
+    def __repr__(self) -> str:
+        reads = "photos and sentences" if self.takes_photos else "features as it was trained on"
+        if reads_vectors(self.scorer.matcher):
+            reads = "vectors of images and of texts"
+        return f"Model({str(self.run.path)!r}: {self.config.matcher.name} by {self.config.method}; reads {reads})"
