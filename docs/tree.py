@@ -1,7 +1,7 @@
 """Print the tree of the package with the first sentence of each module, as docs/architecture.md shows it.
 
-    python docs/tree.py            # print it
-    python docs/tree.py --write    # put it into the page
+python docs/tree.py            # print it
+python docs/tree.py --write    # put it into the page
 """
 
 import ast

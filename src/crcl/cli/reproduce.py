@@ -10,8 +10,8 @@ import typer
 
 import crcl
 from crcl import experiments
-from crcl.cli.options import Settings
 from crcl.cli.console import say, shown
+from crcl.cli.options import Settings
 from crcl.errors import InputError
 
 

@@ -29,7 +29,7 @@ from crcl.progress import SILENT, Advance, Progress
 from crcl.storage import locked, write_arrays, write_bytes
 
 _BUSY = "another process is making features here; wait for it, or give another folder"
-_ADVICE = "what was computed before is kept: make room and give the same command again"
+_ADVICE = "what was computed before is kept: make room and try again"
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def extract(
 def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
     """Stop before features of another kind are lost."""
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: a file, expected a folder to write to")
+        raise InputError("a file, expected a folder to write to", where=folder)
     if overwrite:
         return
     try:
@@ -108,14 +108,17 @@ def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
         for name in () if known else ("about.json", "ids.txt", "skipped.csv"):
             if (folder / name).exists() and not _only_skipped(folder / name):
                 raise InputError(
-                    f"{folder / name}: not made by `crcl features`, which would replace it; give another folder, "
-                    "or --overwrite"
+                    "exists already and does not belong to features made here",
+                    where=folder / name,
+                    hint="name another folder, or pass {overwrite} to replace it",
                 )
         return
     if known != key:
-        made = "made in another way" if known else "not made by `crcl features`"
-        same = "give the same --model as then, " if known else "give "
-        raise InputError(f"{folder}: has features that were {made}; {same}another folder, or --overwrite")
+        made = "made in another way" if known else "made by something else"
+        same = "pass the same {model} as then, name " if known else "name "
+        raise InputError(
+            f"has features that were {made}", where=folder, hint=f"{same}another folder, or pass {{overwrite}}"
+        )
 
 
 def _only_skipped(path: Path) -> bool:
@@ -270,8 +273,9 @@ def _write(
         write_bytes(out, reasons, advice=_ADVICE)
         common = ", ".join(f"{count:,} x {why}" for why, count in Counter(why for _, why in skipped).most_common(3))
         raise InputError(
-            f"{out}: none of the {len(skipped):,} images can be used ({common}); "
-            "--images says in which folder a table's images are"
+            f"none of the {len(skipped):,} images can be used ({common})",
+            where=out,
+            hint="{images} says in which folder a table's images are",
         )
     temporary = path.with_name(".features.npy.tmp")
     try:

@@ -103,7 +103,7 @@ class Pixels:
     def __init__(self, name: str) -> None:
         self.title = name
         safe = safe_options(name)
-        transformers = library(asked_by="--pixels")
+        transformers = library(needed_by="pixels of a model")
         with loading(name, needed=f"{_FILES} are needed"):
             config = transformers.AutoConfig.from_pretrained(name, **safe)
             if config.model_type not in ("clip", "siglip"):
@@ -153,7 +153,7 @@ def pool_patches(tokens: Tensor, height: int, width: int, *, grid: int) -> Tenso
 def _load(name: str) -> tuple[Kind, Any, Any]:
     """The vision part of a model in float32, and what prepares its images."""
     safe = safe_options(name)
-    transformers = library(asked_by="--model")
+    transformers = library(needed_by="a vision model")
     with loading(name, needed=f"{_FILES} and weights as safetensors are needed"):
         config = transformers.AutoConfig.from_pretrained(name, **safe)
         kind = _kind(name, config)

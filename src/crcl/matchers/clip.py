@@ -73,7 +73,7 @@ class Pretrained:
 def load(name: str) -> Pretrained:
     """A model from the folder that it was saved in, or by its name on the hub; weights are taken in float32."""
     safe = pretrained.safe_options(name)
-    transformers = pretrained.library(asked_by="matcher clip")
+    transformers = pretrained.library(needed_by="matcher clip")
     with pretrained.loading(name, needed=_NEEDED):
         config = transformers.AutoConfig.from_pretrained(name, **safe)
         if config.model_type not in KINDS:
@@ -146,13 +146,13 @@ def _known(config: Any) -> dict[str, Any]:
 
 def _config(model: dict[str, Any]) -> Any:
     """The config of `transformers` for a model that was described."""
-    transformers = pretrained.library(asked_by="matcher clip")
+    transformers = pretrained.library(needed_by="matcher clip")
     rest = {key: value for key, value in model.items() if key != "model_type"}
     return getattr(transformers, KINDS[model["model_type"]][0])(**rest, attn_implementation="sdpa")
 
 
 def _build(model: dict[str, Any]) -> Any:
-    transformers = pretrained.library(asked_by="matcher clip")
+    transformers = pretrained.library(needed_by="matcher clip")
     with pretrained.loading("the model", needed="its description does not make sense"):
         return getattr(transformers, KINDS[model["model_type"]][1])(_config(model))
 

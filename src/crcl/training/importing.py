@@ -158,19 +158,21 @@ def find_vocabulary(data: Path) -> Path:
     if len(chosen) == 1:
         return chosen[0]
     there = f"several are near it: {', '.join(map(str, chosen[:10]))}" if chosen else "none is near it"
-    raise InputError(f"{data}: which vocabulary was the checkpoint trained with? {there}; name it with --vocab")
+    raise InputError(
+        f"which vocabulary was the checkpoint trained with? {there}", where=data, hint="name it with {vocab}"
+    )
 
 
 def _check_shapes(found: Published, pairs: Split, checkpoint: str | Path) -> None:
     _, regions, size = pairs.features.shape
     if size != found.sizes["features"]:
         raise InputError(
-            f"{pairs.source}: {size} numbers per region, but {checkpoint} was trained on {found.sizes['features']}"
+            f"{size} numbers per region, but {checkpoint} was trained on {found.sizes['features']}", where=pairs.source
         )
     if regions != found.sizes.get("regions", regions):
         raise InputError(
-            f"{pairs.source}: {regions} regions per image, but {checkpoint} ({found.matcher}) was trained on "
-            f"{found.sizes['regions']}"
+            f"{regions} regions per image, but {checkpoint} ({found.matcher}) was trained on {found.sizes['regions']}",
+            where=pairs.source,
         )
 
 
@@ -182,8 +184,9 @@ def _knows_mask(found: Published, vocabulary: Vocabulary, checkpoint: str | Path
     if rows == len(vocabulary) - 1 and vocabulary.mask == rows:
         return False
     raise InputError(
-        f"{checkpoint}: trained with {rows} words, but {words} has {len(vocabulary)} with <mask> and "
-        f"{len(vocabulary) - 1} without; name its own vocabulary with --vocab"
+        f"trained with {rows} words, but {words} has {len(vocabulary)} with <mask> and {len(vocabulary) - 1} without",
+        where=checkpoint,
+        hint="name its own vocabulary with {vocab}",
     )
 
 
@@ -201,15 +204,14 @@ def _with_mask_row(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def _check_beliefs(found: Published, pairs: Split, checkpoint: str | Path) -> None:
     if found.beliefs is not None and len(found.beliefs) != len(pairs):
         raise InputError(
-            f"{checkpoint}: beliefs about {len(found.beliefs)} pairs, but {pairs.source} has {len(pairs)} to train on"
+            f"correspondences of {len(found.beliefs)} pairs, but {pairs.source} has {len(pairs)} to train on",
+            where=checkpoint,
         )
 
 
 def _config(found: Published, layout: str, method: str | None, places: dict[str, Any]) -> Config:
     if method in METHODS and METHODS[method].meta is not None:
-        raise InputError(
-            f"--method {method}: its networks end in a meta-network, which no checkpoint that is read here has"
-        )
+        raise InputError(f"method {method}: its networks end in a meta-network, which no such checkpoint has")
     trained_by, settings = next(
         (record.name, record.checkpoints[layout]) for record in METHODS.values() if layout in record.checkpoints
     )

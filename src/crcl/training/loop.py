@@ -212,7 +212,7 @@ def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Position:
         _set_random_state(method, state["random"])
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
         raise InputError(
-            f"{run.path}: training.pt does not fit the run ({error}); train again with --overwrite"
+            f"training.pt does not fit the run ({error})", where=run.path, hint="train again with {overwrite}"
         ) from error
     run.truncate("metrics.jsonl", position.metrics_length)
     position.records = run.metrics()

@@ -66,18 +66,23 @@ def resumed_config(path: str | Path, **given: Any) -> Config:
 
 
 def refuse_changes(run: Run, config: Config) -> None:
-    """Stop before a run is continued in another way than it was begun."""
+    """Refuse to resume a run with other settings than it has."""
     if run.imported:
         raise InputError(
-            f"{run.path}: imported from {run.imported}; there is no training to go on with. "
-            f"Train it further into a new folder: `crcl train DATA -o NEW --start {run.path}`"
+            f"imported from {run.imported}, so there is no training to resume",
+            where=run.path,
+            hint="train it further into a new folder: {train()} with {start}",
         )
     changed, free = differences(stored_config(run), config), free_to_change()
-    lines = [
-        f"{key}: the run has {was!r}, now asked for {now!r}" for key, (was, now) in changed.items() if key not in free
-    ]
-    if lines:
-        raise InputError("\n".join([f"{run.path}: a run can only be continued as it was begun, but", *lines]))
+    problems = [_differs(key, was, now) for key, (was, now) in changed.items() if key not in free]
+    if problems:
+        raise InputError.several(
+            problems, what="a run can only be resumed with the settings it has, but", where=run.path
+        )
+
+
+def _differs(key: str, was: Any, now: Any) -> InputError:
+    return InputError(f"the run has {was!r}, now given {now!r}", where=key)
 
 
 def train(
@@ -91,7 +96,7 @@ def train(
 ) -> Run:
     """Train as the config says, into a run folder; `pairs` are the data that it names, if they are open already."""
     if resume and overwrite:
-        raise InputError("go on with the run (--resume) or replace it (--overwrite), not both")
+        raise InputError("resume the run or replace it, not both", hint="{resume} or {overwrite}")
     choose_device(config.train.device)  # refused before there is a folder
     if resume and (Path(path) / "config.json").is_file():
         run = Run.open(path)
@@ -126,7 +131,7 @@ def train(
     try:
         with run.locked():
             _fit(config, data, run, progress)
-    except KeyboardInterrupt:  # outside of a training step, or the second within one: the run can be gone on with
+    except KeyboardInterrupt:  # outside of a training step, or the second within one: the run can be resumed
         raise Interrupted from None
     return run
 
@@ -139,61 +144,73 @@ def open_published(config: Config) -> Pretrained | None:
         if config.matcher.model is not None:
             begun = [record.name for record in MATCHERS.values() if record.pretrained]
             raise InputError(
-                f"matcher.model: {name} begins from fresh weights; give --matcher {' or '.join(begun)}, or leave it out"
+                f"matcher {name} starts from fresh weights",
+                where="matcher.model",
+                hint=f"give {{matcher}} {' or '.join(begun)}, or leave it out",
             )
         return None
     if config.matcher.model is None:
-        raise InputError(f"matcher {name} begins as a published model: give --set matcher.model=FOLDER (or hub name)")
+        raise InputError(
+            f"matcher {name} starts from a published model", hint="give the setting matcher.model=FOLDER (or hub name)"
+        )
     found: Pretrained = load_published(config.matcher.model)
     return found
 
 
 def open_start(config: Config, path: str) -> Run:
-    """The run to begin from, if its matcher is the one that is to be trained."""
+    """The run to start from; refuses one whose matcher is not the one to be trained."""
     run, stored, _ = open_scorer(path, device="cpu")  # weights that do not fit their config are noticed here
     networks, hidden = config.record.networks, stored.record.meta
     meta, kept = hidden is not None, {"data.standardize", hidden}
-    lines = [
-        f"{key}: the run has {was!r}, now asked for {now!r}"
+    problems = [
+        _differs(key, was, now)
         for key, (was, now) in differences(stored, config).items()
         if key.startswith("matcher.") or key in kept
     ]
     fitting = methods_of(run.networks, meta=meta)
     if run.networks != networks:
-        lines.append(
-            f"method: the run has {run.networks} networks, {config.method} trains {networks}; "
-            f"methods that train {run.networks}: {', '.join(fitting) or 'there is none'}"
+        problems.append(
+            InputError(
+                f"the run has {run.networks} networks, {config.method} trains {networks}",
+                where="method",
+                hint=f"methods that train {run.networks}: {', '.join(fitting) or 'there is none'}",
+            )
         )
     elif config.method not in fitting:
-        lines.append(
-            f"method: the run's networks have {'a' if meta else 'no'} meta-network, those of {config.method} "
-            f"have {'none' if meta else 'one'}; methods that go on with the run: {', '.join(fitting)}"
+        problems.append(
+            InputError(
+                f"the run's networks have {'a' if meta else 'no'} meta-network, those of {config.method} have "
+                f"{'none' if meta else 'one'}",
+                where="method",
+                hint=f"methods that can start from the run: {', '.join(fitting)}",
+            )
         )
     if config.data.vocab is not None:
-        lines.append(f"data.vocab: the words are the run's, now asked for {config.data.vocab!r}; leave it out")
-    if lines:
-        raise InputError("\n".join([f"{run.path}: a training that starts from it keeps what it is, but", *lines]))
+        given = f"the words are the run's, now given {config.data.vocab!r}"
+        problems.append(InputError(given, where="data.vocab", hint="leave it out"))
+    if problems:
+        raise InputError.several(problems, what="a training that starts from it keeps its matcher, but", where=run.path)
     return run
 
 
 def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Progress) -> np.ndarray | None:
-    """What the run to begin from believes of these very pairs; None: the training begins by believing in all."""
+    """The correspondences of the run to start from, if they are of these very pairs; None: all start at 1."""
     if not config.record.believes:
         return None
     if not start.has_beliefs:
-        progress.note(f"{start.path} holds no beliefs: all pairs are believed in at first")
+        progress.note(f"{start.path} has no correspondences: those of all pairs start at 1")
         return None
     if not np.array_equal(_none_as_empty(start.decoys()), _none_as_empty(data.decoys)):
         progress.note(
-            f"{start.path} had other decoys or none, which must begin as the pairs do: all are believed in at first"
+            f"{start.path} had other decoys or none, which must start as the pairs do: all correspondences start at 1"
         )
         return None
     same = start.fingerprint == data.fingerprint
     judged = with_noise(data.clean, start.noise()) if same else None
     if judged is None or (judged.image_index != data.train.image_index[: len(judged)]).any():
         progress.note(
-            f"the beliefs of {start.path} are about other pairs{', with other mismatches' if same else ''}: "
-            "all pairs are believed in at first"
+            f"the correspondences of {start.path} are of other pairs{', with other mismatches' if same else ''}: "
+            "all start at 1"
         )
         return None
     return np.concatenate([start.load_ledger(), start.load_decoy_ledger()])
