@@ -6,7 +6,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 .PHONY: demo test test-fast lint docs bench clean
 
 demo: .venv/ready
-	$(BIN)/crcl demo -o demo
+	OMP_NUM_THREADS=1 $(BIN)/crcl demo -o demo
 
 test: .venv/ready
 	$(PYTEST)

@@ -46,6 +46,7 @@ def test_the_precomp_example_makes_its_own_data(tmp_path: Path) -> None:
     assert "AUROC" in out
 
 
+@pytest.mark.slow
 def test_the_precomp_example_asks_for_a_run_folder(tmp_path: Path) -> None:
     words = [sys.executable, str(EXAMPLES / "precomp.py"), "data"]
     answer = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,26 @@ from pages import ROOT, commands, read, section, snippets
 from small_clip import draw_scenes, save_clip
 from tiny import LEARNING, call, environment, write_folder
 
+SMALLEST = {"matcher.embedding": 8, "matcher.word": 6, "train.pieces": [1, 1], "ledger.freeze_epochs": 0}
+LEARNT = {"train.pieces": [4, 10], "train.lr": 0.002, "ledger.freeze_epochs": 2, "matcher.embedding": 128}
 TINY = ["matcher.embedding=8", "matcher.word=6", "train.pieces=[1,1]", "ledger.freeze_epochs=0", "train.device=cpu"]
+
+
+def run_snippet(code: str) -> dict[str, object]:
+    """Run a page's Python, with tiny sizes for what trains; gives its names."""
+    import crcl
+
+    def sized(function: Callable[..., object], smaller: dict[str, object]) -> Callable[..., object]:
+        return lambda *given, settings=None, **others: function(
+            *given, settings={**smaller, **(settings or {})}, **others
+        )
+
+    scope: dict[str, object] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crcl, "train", sized(crcl.train, SMALLEST))
+        patch.setattr(crcl, "audit", sized(crcl.audit, LEARNT))
+        exec(code, scope)
+    return scope
 
 
 @pytest.fixture
@@ -78,24 +98,54 @@ def test_the_commands_for_training_and_evaluating_run(folder: Path, shell: Shell
     done = [shell.run(words) for page in ("train", "evaluate") for words in commands(read(f"docs/{page}.md"))]
     assert len(done) > 15
     assert np.load("similarities.npy").shape == (10, 20)
+    for page in ("train", "evaluate"):
+        scope = run_snippet(snippets(read(f"docs/{page}.md"))[0])
+        assert any(getattr(value, "rsum", 0) > 0 or hasattr(value, "similarity") for value in scope.values())
     assert len(Path("suspects.csv").read_text().splitlines()) == 1 + 54
+
+
+def draw_wrong_pairs(page: str, images: str) -> None:
+    """Make the table of drawn scenes as the page does, with fewer of them."""
+    shutil.copytree(ROOT / "examples", "examples")
+    draw = commands(page, "python")[0]
+    draw[draw.index("--images") + 1] = images
+    subprocess.run([sys.executable, *draw[1:]], check=True, env=environment(), capture_output=True)
 
 
 @pytest.mark.slow
 def test_the_quickstart_runs(folder: Path, shell: Shell) -> None:
     page = read("docs/quickstart.md")
-    shutil.copytree(ROOT / "examples", "examples")
-    (draw,) = commands(page, "python")
-    draw[draw.index("300")] = "40"
-    subprocess.run([sys.executable, *draw[1:]], check=True, env=environment(), capture_output=True)
+    draw_wrong_pairs(page, "40")
     small, audit, clean, *_ = commands(page)
     small[small.index("200")] = "20"
-    shell.run(small, sized=TINY)
-    shell.run(audit, sized=TINY)
+    shell.run(small)
+    shell.run(audit)
     shell.run([*clean, "--threshold", "0.01"])
     assert 1 < len(Path("cleaned.csv").read_text().splitlines()) <= 201
 
 
+@pytest.mark.slow
+def test_the_snippets_of_an_audit_print_what_the_readme_shows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme, page = read("README.md"), read("docs/audit.md")
+    (code,) = snippets(readme)
+    assert code == snippets(read("docs/quickstart.md"))[0]
+    draw_wrong_pairs(page, "200")
+    run_snippet(code)
+    printed = re.findall(r"```text\n(.*?)```", readme, flags=re.DOTALL)[0]
+    assert shape_of(capsys.readouterr().out) == shape_of(printed)
+    Path("cleaned.csv").unlink()
+    scope = run_snippet(snippets(section(page, "From Python"))[0])
+    assert len(scope["frame"]) == 5 * 180  # type: ignore[arg-type]
+    assert Path("report/index.html").is_file()
+    assert Path("sure.csv").is_file()
+
+
+def shape_of(text: str) -> list[str]:
+    """The words of a text, with every number the same."""
+    return re.sub(r"-?\d[\d.,]*(e-\d+)?", "#", text).split()
+
+
+@pytest.mark.slow
 def test_the_next_steps_of_an_audit_run(folder: Path, shell: Shell) -> None:
     write_table(folder)
     shell.run(["crcl", "audit", "pairs.csv"], sized=LEARNING)
@@ -110,10 +160,13 @@ def test_the_commands_for_features_run(folder: Path, shell: Shell) -> None:
     table = draw_scenes(folder / "drawn")
     table.rename("pairs.csv")
     (folder / "drawn/images").rename("photos")
-    model = save_clip(folder / "model")
+    model = save_clip(folder / "models/clip")
     for words in commands(read("docs/features.md").split("## What is written")[0]):
         shell.run([str(model) if "clip-vit" in word else word for word in words])
     assert Path("runs/mine/matcher.safetensors").exists()
+    shutil.rmtree("features")
+    made = run_snippet(snippets(read("docs/features.md"))[0])["made"]
+    assert made.images == 24  # type: ignore[attr-defined]
 
 
 def test_the_snippet_of_a_loop_of_your_own_gives_a_belief_per_pair() -> None:

@@ -146,6 +146,7 @@ def loaded(program: str, names: set[str]) -> list[str]:
 SLOW = {"sklearn", "scipy.stats", "nltk", "transformers", "onnx"}
 
 
+@pytest.mark.slow
 def test_what_loads_slowly_waits_until_it_is_needed() -> None:
     """A second and more of every command."""
     modules = ", ".join(f"crcl.{name}" for name in MODULES if name.startswith("cli"))

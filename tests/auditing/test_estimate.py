@@ -126,6 +126,7 @@ def mixture(rng: np.random.Generator, rate: float, *, pairs: int = 20_000) -> tu
     return np.where(wrong, rng.beta(1, 12, pairs), rng.beta(6, 2, pairs)), wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.2, 0.4, 0.6, 0.8])
 def test_the_rate_of_a_known_mixture_is_found_and_the_interval_holds_it(rate: float) -> None:
     rng = np.random.default_rng(round(100 * rate))
@@ -196,6 +197,7 @@ def test_beliefs_that_are_all_the_same_end_without_warnings() -> None:
     assert found.at(0.1).count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pairs", "known", "rate"), [(116, 29, 0.05), (500, 50, 0.02), (2000, 100, 0.01)])
 def test_none_seen_is_not_none(pairs: int, known: int, rate: float) -> None:
     rng = np.random.default_rng(pairs)
@@ -234,6 +236,7 @@ def test_decoys_that_are_right_raise_the_rate_and_lower_recall_and_leave_precisi
     assert abs(found.at(at).precision - flagged[0] / sum(flagged)) < 0.05
 
 
+@pytest.mark.slow
 def test_the_interval_of_precision_holds_the_truth_and_is_narrower_with_more_decoys() -> None:
     rng = np.random.default_rng(0)
     held, widths = [], []

@@ -21,6 +21,8 @@ from crcl.data import scenes
 from crcl.data.pairs import Pairs
 from crcl.runs.folder import Run
 
+pytestmark = pytest.mark.slow  # nearly all of them need the audit that the first one makes
+
 QUICK = [word for setting in LEARNING for word in ("--set", setting)]
 
 

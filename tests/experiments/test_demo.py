@@ -18,6 +18,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_demo_leaves_suspects_and_pictures_and_does_nothing_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +55,7 @@ def test_the_demo_leaves_suspects_and_pictures_and_does_nothing_twice(
     assert (folder / "suspects.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_another_demo_in_the_same_folder_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

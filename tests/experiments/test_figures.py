@@ -24,6 +24,7 @@ def run(data: Path) -> Run:
     return session.train(small_config(data), data.parent / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_a_run_is_drawn(run, tmp_path, capsys, monkeypatch, ending):
     answer = call(

@@ -114,6 +114,7 @@ def test_table3_measures_models_as_they_come_and_fine_tuned(
     assert crcl(*asked).code == 0
 
 
+@pytest.mark.slow
 def test_table3_has_one_command_for_each_run(crcl: Crcl, clips: Path, tmp_path: Path) -> None:
     answer = crcl(*table3(clips, tmp_path, "--print-jobs", "--seeds", "1", regions=False))
     assert answer.code == 0, answer.err

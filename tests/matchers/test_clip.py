@@ -222,6 +222,7 @@ def test_the_commands_of_the_page_run_and_the_run_outlives_the_model(
     assert "finished already" in crcl(*train, *settings, "--resume").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "mscn"])
 def test_every_method_but_mscn_trains_it(
     models: dict[str, Path], table: Path, pixels: dict[str, Path], tmp_path: Path, method: str
@@ -293,6 +294,7 @@ def test_an_imported_model_is_trained_further_as_if_named_in_the_command(
         assert (further.path / name).read_bytes() == (direct.path / name).read_bytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_exported_model_is_read_by_transformers_and_imported_again(
     models: dict[str, Path], table: Path, pixels: dict[str, Path], crcl: Crcl, tmp_path: Path, kind: str

@@ -105,6 +105,7 @@ def test_blocks_folds_and_ensembles_score_as_one_product(tmp_path: Path) -> None
         assert evaluate([scorer], pairs, folds=2).i2t.r1 == pytest.approx(100 * np.mean(halves))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_it_and_leaves_a_run_that_can_be_scored(data: Path, tmp_path: Path, method: str) -> None:
     chosen = small_config(data, *DUAL, method=method)

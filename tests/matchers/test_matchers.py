@@ -274,6 +274,7 @@ def test_half_precision_ends_before_similarities_which_a_temperature_magnifies(n
     assert not torch.equal(found, found.bfloat16().float())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("twice", [False, True], ids=["quick", "plain"])
 @each_that_reads_words
 def test_two_threads_give_the_same_gradients_every_time(name: str, twice: bool) -> None:

@@ -66,6 +66,7 @@ def captions(lengths: list[int]) -> tuple[Tensor, Tensor]:
     return tokens * (torch.arange(max(lengths)) < counts[:, None]), counts
 
 
+@pytest.mark.slow
 @each
 @pooled
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6))

@@ -80,6 +80,7 @@ def test_equals_the_authors_implementation(recorded: Numbers, name: str, kind: t
     np.testing.assert_allclose(sims, numbers["similarities"], atol=1e-5)
 
 
+@pytest.mark.slow
 @each
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), rows=st.integers(1, 200))
 def test_batched_captions_equal_one_at_a_time(kind: type, lengths: list[int], rows: int) -> None:

@@ -242,6 +242,7 @@ def test_raw_scores_come_before_the_sigmoid_where_there_is_one(tiny: Callable[..
         assert squeezed == (not torch.equal(scores, sims))
 
 
+@pytest.mark.slow
 def test_lost_in_any_phase_a_training_with_dropout_ends_bit_identical(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data", train=12)
     settings = ["method=decl", "matcher.name=saf", "matcher.similarity=4", "train.pieces=[3]", "decl.shrink=1"]
@@ -255,6 +256,7 @@ def test_lost_in_any_phase_a_training_with_dropout_ends_bit_identical(tmp_path: 
         assert_same_runs(run, expected)
 
 
+@pytest.mark.slow
 def test_on_drawn_scenes_it_retrieves_and_detects_better_than_hardest_triplets(tmp_path: Path) -> None:
     settings = ["matcher.embedding=128", "train.lr=0.002", "train.pieces=[10]", "decl.warmup=4", "decl.shrink=1"]
     plain = train_on_scenes(tmp_path, "triplet-hardest", *settings)

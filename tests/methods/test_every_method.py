@@ -18,6 +18,7 @@ OWN = {"crcl": 0.1, "gsc": 0.1, "decl": 0.5, "ncr": 0.5, "bicro": 0.5, "mscn": 0
 each_method = pytest.mark.parametrize("method", METHODS)
 
 
+@pytest.mark.slow
 @each_method
 def test_a_run_is_audited_at_the_threshold_of_its_method(
     method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -51,6 +52,7 @@ def test_the_threshold_of_a_method_is_the_one_that_it_was_trained_with() -> None
     assert found == dict.fromkeys(METHODS) | OWN | changed
 
 
+@pytest.mark.slow
 @each_method
 def test_lost_on_the_way_a_training_ends_bit_identical(method: str, tmp_path: Path) -> None:
     settings = [f"method={method}", "train.pieces=[2,2]"]
@@ -65,6 +67,7 @@ def hardest(tmp_path_factory: pytest.TempPathFactory) -> Reached:
     return train_on_scenes(tmp_path_factory.mktemp("hardest"), "triplet-hardest", *SCENES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["crcl", "complementary", "infonce"])
 def test_on_noisy_scenes_it_beats_plain_training_with_hardest_triplets(
     method: str, hardest: Reached, tmp_path: Path

@@ -198,6 +198,7 @@ def test_a_matcher_of_one_vector_each_is_taken_by_its_cosine_and_one_without_is_
         load(settings=["method=gsc", "matcher.name=scan"])
 
 
+@pytest.mark.slow
 def test_saved_after_any_step_it_goes_on_to_the_same_end(small: Small) -> None:
     assert assert_goes_on_from_any_step(lambda: gsc(small), small.batches, epochs=range(3)) == [3, 3, 3]
 
@@ -210,6 +211,7 @@ def test_a_state_of_other_pairs_is_refused(tiny: Tiny, small: Small) -> None:
         method.load_state_dict(other.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matcher", ["saf", "sgr"])
 def test_lost_on_the_way_a_training_with_dropout_ends_bit_identical_and_can_be_audited(
     tmp_path: Path, matcher: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -220,6 +222,7 @@ def test_lost_on_the_way_a_training_with_dropout_ends_bit_identical_and_can_be_a
     assert (answer.code, "auroc" in answer.out) == (0, True), answer.err
 
 
+@pytest.mark.slow
 def test_on_noisy_scenes_it_beats_plain_training_with_hardest_triplets(tmp_path: Path) -> None:
     settings = ["matcher.embedding=128", "train.lr=0.002", "train.pieces=[24]", "train.lr_update=20"]
     plain = train_on_scenes(tmp_path, "triplet-hardest", *settings)

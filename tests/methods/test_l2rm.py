@@ -205,6 +205,7 @@ def test_it_is_refused_where_its_cost_says_nothing() -> None:
         load(settings=["method=l2rm", "train.pieces=[3]", "division.warmup=3"])
 
 
+@pytest.mark.slow
 def test_saved_after_any_step_it_goes_on_to_the_same_end(small: Small) -> None:
     counts = assert_goes_on_from_any_step(lambda: l2rm(small), small.batches, epochs=range(3))
     assert counts[0] == len(small.batches)
@@ -219,6 +220,7 @@ def test_a_state_of_other_pairs_is_refused(tiny: Tiny, small: Small) -> None:
         method.load_state_dict(other.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matcher", ["vse", "sgr"])
 def test_lost_on_the_way_a_training_with_dropout_ends_bit_identical_and_can_be_audited(
     tmp_path: Path, matcher: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -229,6 +231,7 @@ def test_lost_on_the_way_a_training_with_dropout_ends_bit_identical_and_can_be_a
     assert (answer.code, "auroc" in answer.out) == (0, True), answer.err
 
 
+@pytest.mark.slow
 def test_on_noisy_scenes_it_beats_plain_training_with_hardest_triplets_after_its_warm_up(tmp_path: Path) -> None:
     settings = ["matcher.embedding=128", "train.lr=0.002", "train.pieces=[14]", "division.warmup=3"]
     plain = train_on_scenes(tmp_path, "triplet-hardest", *settings)

@@ -404,6 +404,7 @@ def test_a_state_of_other_pairs_is_refused(parts: Parts) -> None:
 # From a config
 
 
+@pytest.mark.slow
 def test_killed_in_either_pass_a_run_with_dropout_ends_bit_identical(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data", train=8, held_out=4)
     config = small_config(data, "method=mscn", "matcher.name=sgr", "matcher.similarity=4", "train.save_minutes=0")

@@ -147,6 +147,7 @@ def test_networks_are_in_train_mode_after_every_step(kind: Kind, small: Small) -
             assert all(part.training for learner in method.twins.learners for part in learner.module.modules())
 
 
+@pytest.mark.slow
 @each_kind
 def test_saved_after_any_step_it_goes_on_to_the_same_end(kind: Kind, small: Small) -> None:
     counts = assert_goes_on_from_any_step(lambda: make(kind, small), small.batches, epochs=(0, WARMUP, EPOCHS - 1))

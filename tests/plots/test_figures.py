@@ -38,6 +38,7 @@ def words(figure: Figure) -> list[str]:
     return texts + [text.get_text() for axes in figure.axes for text in [axes.title, axes._left_title, *axes.texts]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

@@ -87,6 +87,7 @@ def vectors_by_onnx(folder: Path, scorer: Scorer, pairs: Split, *, padding: int)
     return images, texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("networks", [1, 2])
 @pytest.mark.parametrize(
     ("name", "settings"), [("vse", ()), ("vse", ("data.standardize=true",)), ("bow", ("data.standardize=true",))]

@@ -535,7 +535,7 @@ def test_the_method_can_be_named_and_an_existing_folder_is_kept(crcl: Crcl, data
     assert "method: must be one of" in answer.err
 
 
-@pytest.mark.parametrize("text", ["README.md", "docs/import.md"])
+@pytest.mark.parametrize("text", ["docs/import.md"])
 def test_the_commands_of_the_documentation_run(
     crcl: Crcl, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:

@@ -38,6 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_folder(tmp_path_factory.mktemp("recipe") / "data")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "matcher"),
     [(method, matcher) for method, record in METHODS.items() for matcher in OF_WORDS if matcher in record.matchers],
@@ -58,6 +59,7 @@ def test_every_method_trains_every_matcher_it_goes_with_and_leaves_a_run_that_ca
     assert scores.rsum == max(record["dev"]["rsum"] for record in run.metrics()[-2:])  # the best epoch's matcher
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in config.presets() if name not in ("clip", "embeddings")])
 def test_every_preset_trains(data: Path, tmp_path: Path, name: str) -> None:
     chosen = config.load(preset=name, base={"data.path": str(data), "noise.rate": 0.4}, settings=SHRUNK)
@@ -214,6 +216,7 @@ def test_the_device_is_a_gpu_only_where_there_is_one(monkeypatch: pytest.MonkeyP
         choose_device("quantum")
 
 
+@pytest.mark.slow
 def test_captions_of_ten_thousand_words_and_of_unknown_words_only_train_like_others(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     for split in ("train", "dev", "test"):
@@ -258,6 +261,7 @@ def test_beliefs_are_not_put_on_other_pairs_of_the_same_number(tmp_path: Path) -
         session.train(config, tmp_path / "run", resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matcher", ["vse", "bow", "saf", "sgr", "scan"])
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_half_precision_trains_on_cpu_too(tmp_path: Path, matcher: str, precision: str) -> None:

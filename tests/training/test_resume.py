@@ -183,6 +183,7 @@ def test_killed_in_any_change_of_a_file_a_training_ends_bit_identical(tmp_path: 
     assert operation > 30  # every save makes several changes: all of them were hit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [[], [EACH_STEP]], ids=["each epoch", "each step"])
 @pytest.mark.parametrize(
     "kind",
@@ -212,6 +213,7 @@ def test_lost_at_any_step_a_training_ends_bit_identical(tmp_path: Path, settings
     assert lost > 2
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     runs = [

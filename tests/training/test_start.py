@@ -144,6 +144,7 @@ def test_a_plain_method_starts_from_the_weights_and_has_no_use_for_beliefs(
     assert not (new.path / "start.npz").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [

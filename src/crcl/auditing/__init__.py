@@ -1,0 +1,1 @@
+"""Which pairs are wrong: thresholds by decoys, suggestions, the report, cleaned data."""

@@ -1,0 +1,1 @@
+"""From images to numbers: the pixel grid, vision models, extraction with its cache."""

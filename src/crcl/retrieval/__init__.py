@@ -1,0 +1,1 @@
+"""Scoring and evaluation with what was trained, and its export."""

@@ -1,0 +1,1 @@
+"""From a config to a trained run: inputs, loop, resuming, importing."""

@@ -215,6 +215,7 @@ def test_a_file_that_is_no_table_is_refused_by_name(tmp_path: Path, name: str, c
     assert refusal(tmp_path / name).startswith(str(tmp_path / name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
 @pytest.mark.parametrize("place", [0, 2])
 def test_a_caption_of_ten_million_letters_is_read(tmp_path: Path, suffix: str, place: int) -> None:

@@ -1,0 +1,1 @@
+"""What makes matchers fast: pooling, recurrent layers, distances, tiles."""
