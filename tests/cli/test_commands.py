@@ -198,8 +198,8 @@ def test_resume_refuses_another_training(crcl: Crcl, data: Path, tmp_path: Path)
     assert crcl(*train_command(data, tmp_path / "run")).code == 0
     answer = crcl("train", data, "-o", tmp_path / "run", "--resume", "--seed", "3", "--set", "loss.tau=0.1")
     assert answer.code == 2
-    assert "train.seed: the run has 0, now asked for 3" in answer.err
-    assert "loss.tau: the run has 0.05, now asked for 0.1" in answer.err
+    assert "train.seed: the run has 0, now given 3" in answer.err
+    assert "loss.tau: the run has 0.05, now given 0.1" in answer.err
 
 
 def test_resume_follows_data_that_has_moved(crcl: Crcl, tmp_path: Path) -> None:

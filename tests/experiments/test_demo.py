@@ -66,4 +66,4 @@ def test_another_demo_in_the_same_folder_is_refused(
     assert "20 training images are drawn there, not 30; give another folder" in answer.err
     answer = call(capsys, monkeypatch, *words, "--images", "20", "--seed", "1")
     assert answer.code == 2
-    assert "train.seed: the run has 0, now asked for 1" in answer.err
+    assert "train.seed: the run has 0, now given 1" in answer.err

@@ -516,7 +516,7 @@ def test_ctrl_c_says_how_to_go_on(crcl: Crcl, data: Path, tmp_path: Path, monkey
     asked = words("table4", data, tmp_path)
     answer = crcl(*asked)
     assert answer.code == 130
-    assert answer.err.endswith(f"Go on with:\n  {shlex.join(['crcl', *asked])}\n")
+    assert answer.err.endswith(f"Continue with:\n  {shlex.join(['crcl', *asked])}\n")
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def test_the_same_content_is_computed_once_and_found_again_under_another_name(tm
 def test_other_settings_are_kept_apart_and_never_replaced_unasked(tmp_path: Path) -> None:
     images = draw_folder(tmp_path / "images", 2)
     run(images, tmp_path / "out")
-    with pytest.raises(InputError, match=r"another way; give the same --model.*--overwrite"):
+    with pytest.raises(InputError, match=r"another way; pass the same model.*overwrite=True"):
         run(images, tmp_path / "out", PixelGrid(grid=3))
     assert run(images, tmp_path / "out", PixelGrid(grid=3), overwrite=True).computed == 2
     assert np.load(tmp_path / "out/features.npy").shape == (2, 9, 72)
@@ -108,7 +108,7 @@ def test_other_settings_are_kept_apart_and_never_replaced_unasked(tmp_path: Path
     assert run(images, tmp_path / "new", cache=tmp_path / "out/cache").computed == 0
     (tmp_path / "own").mkdir()
     np.save(tmp_path / "own/features.npy", np.zeros(3))
-    with pytest.raises(InputError, match="not made by"):
+    with pytest.raises(InputError, match="made by something else"):
         run(images, tmp_path / "own")
 
 
@@ -117,7 +117,7 @@ def test_a_file_of_ones_own_is_not_replaced(tmp_path: Path, name: str) -> None:
     images = draw_folder(tmp_path / "images", 2)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / name).write_text("{}")
-    with pytest.raises(InputError, match=rf"{name}: not made by `crcl features`, which would replace it"):
+    with pytest.raises(InputError, match=rf"{name}: exists already and does not belong to features made here"):
         run(images, tmp_path / "own")
     assert (tmp_path / "own" / name).read_text() == "{}"
     run(images, tmp_path / "own", overwrite=True)
@@ -279,7 +279,7 @@ def test_without_any_usable_image_the_reasons_are_told(tmp_path: Path, capsys, m
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--global"], "give a --model"),
+        (["--global"], "pass --model with --global"),
         (["--model", "./none"], "no such folder"),
         (["--images", "none"], "no other one|no such folder"),
     ],

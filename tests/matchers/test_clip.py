@@ -443,8 +443,8 @@ def test_a_spoilt_run_ends_with_a_message(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["matcher.model="], "matcher clip begins as a published model: give --set matcher.model="),
-        (["matcher.name=vse"], "matcher.model: vse begins from fresh weights"),
+        (["matcher.model="], "matcher clip starts from a published model; give the setting matcher.model="),
+        (["matcher.name=vse"], "matcher.model: matcher vse starts from fresh weights"),
         (["data.standardize=true"], "data.standardize: .* has its own pixels and tokens"),
         (["data.vocab=words.json"], "data.vocab: .* has its own pixels and tokens"),
         (["matcher.model=./nowhere"], "no such folder"),
@@ -470,8 +470,8 @@ def test_pixels_need_a_model_that_reads_them(models: dict[str, Path], table: Pat
     other = shutil.copytree(models["clip"], tmp_path / "other")
     change(other, "preprocessor_config.json", crop_size={"height": 8, "width": 8})
     for words, message in (
-        ([], "give its --model with it"),
-        (["--model", models["clip"], "--global"], "and no --global"),
+        ([], "pass --model with --pixels"),
+        (["--model", models["clip"], "--global"], "and not --global"),
         (["--model", other], "but the model reads (3, 16, 16)"),
     ):
         answer = crcl("features", table, "--images", table.parent / "images", "-o", tmp_path / "x", "--pixels", *words)
@@ -480,5 +480,5 @@ def test_pixels_need_a_model_that_reads_them(models: dict[str, Path], table: Pat
 
 def test_without_transformers_the_extra_is_named(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"matcher clip needs the package transformers: pip install"):
+    with pytest.raises(InputError, match=r"matcher clip needs the package transformers; pip install"):
         load(str(models["clip"]))

@@ -483,8 +483,8 @@ def test_it_starts_from_two_networks_with_meta_networks_alone(tmp_path: Path) ->
         if "running" not in name and "tracked" not in name:  # what is counted moves, what is learnt cannot
             torch.testing.assert_close(began[name], weight, atol=0, rtol=0)
     for method, origin, hidden, message in (
-        ("mscn", first, 6, "mscn.hidden: the run has 5, now asked for 6"),
-        ("ncr", first, 5, "have a meta-network, those of ncr have none; methods that go on with the run: mscn"),
+        ("mscn", first, 6, "mscn.hidden: the run has 5, now given 6"),
+        ("ncr", first, 5, "have a meta-network, those of ncr have none; methods that can start from the run: mscn"),
         ("mscn", plain_twins, 5, "have no meta-network, those of mscn have one; .* the run: ncr, bicro"),
         ("crcl", first, 5, "has 2 networks, crcl trains 1; methods that train 2: mscn"),
     ):

@@ -384,7 +384,7 @@ def test_all_that_is_wrong_with_the_tensors_is_said_at_once(tmp_path: Path) -> N
         (lambda model: model[0].pop("fc.weight"), "img.fc.weight is missing"),
         (
             lambda model: model[0].update({"fc.weight": torch.ones(8)}),
-            r"img.fc.weight has shape \(8,\), which tells no",
+            r"img.fc.weight has shape \(8,\), which gives no",
         ),
         (lambda model: model[1].update({"embed.weight": torch.ones(0, 5)}), r"txt.embed.weight has shape \(0, 5\)"),
         (lambda model: model[0].update({"fc.bias": torch.full((8,), torch.nan)}), "img.fc.bias: holds NaN"),
@@ -425,7 +425,7 @@ def test_other_layouts_are_refused_with_those_that_can_be_read(tmp_path: Path) -
 
 def test_no_checkpoint_is_one_of_mscn(data: Path, tmp_path: Path) -> None:
     path = save(tmp_path, content("CRCL", parts(network("vse", len(vocabulary_of(data))))))
-    with pytest.raises(InputError, match="--method mscn: its networks end in a meta-network"):
+    with pytest.raises(InputError, match="method mscn: its networks end in a meta-network"):
         import_checkpoint(path, Pairs.of(data), tmp_path / "run", method="mscn")
     assert not (tmp_path / "run").exists()
 
@@ -450,7 +450,7 @@ def test_a_checkpoint_without_a_mask_gets_the_mean_of_its_words_for_it(data: Pat
 def test_the_vocabulary_is_found_where_there_is_but_one(tmp_path: Path) -> None:
     data = tmp_path / "f30k_precomp"
     data.mkdir()
-    with pytest.raises(InputError, match="none is near it; name it with --vocab"):
+    with pytest.raises(InputError, match="none is near it; name it with vocab="):
         find_vocabulary(data)
     (tmp_path / "vocab").mkdir()
     (tmp_path / "vocab/coco_precomp_vocab.json").touch()
@@ -465,7 +465,7 @@ def test_the_vocabulary_is_found_where_there_is_but_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("beliefs", "message"),
     [
-        (np.ones(PAIRS - 1), f"beliefs about {PAIRS - 1} pairs, but .* has {PAIRS}"),
+        (np.ones(PAIRS - 1), f"correspondences of {PAIRS - 1} pairs, but .* has {PAIRS}"),
         (np.full(PAIRS, 1.5), f"{PAIRS} beliefs of move_gt are not from 0 to 1: entry 0 is 1.5"),
         (np.r_[np.ones(PAIRS - 1), np.nan], f"1 beliefs of move_gt are not from 0 to 1: entry {PAIRS - 1} is nan"),
         (np.ones((PAIRS, 2)), "one belief per pair"),
@@ -509,7 +509,7 @@ def test_without_beliefs_the_audit_is_ordered_by_similarity_and_says_so(crcl: Cr
     table = pyarrow.csv.read_csv(tmp_path / "audit.csv")
     assert table.column("similarity").to_pylist() == sorted(table.column("similarity").to_pylist())
     assert table.column("correspondence").null_count == table.column("suspect").null_count == PAIRS
-    with pytest.raises(InputError, match="imported without correspondences"):
+    with pytest.raises(InputError, match="imported without beliefs"):
         Run.open(run).load_ledger()
 
 
@@ -581,7 +581,7 @@ def test_from_the_file_to_a_run_trained_further(crcl: Crcl, data: Path, tmp_path
     assert (answer.code, answer.err) == (0, "")
     answer = crcl("train", data, "-o", run, "--resume")
     assert answer.code == 2
-    assert f"--start {run}" in answer.err
+    assert "`crcl train` with --start" in answer.err
     small = ["--set", "train.pieces=[1,1]", "--set", "ledger.freeze_epochs=0", "--device", "cpu"]
     answer = crcl("train", data, "-o", new, "--start", run, *small)
     assert answer.code == 0, answer.err

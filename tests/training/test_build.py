@@ -177,8 +177,8 @@ def test_a_run_is_not_gone_on_with_in_another_way(data: Path, tmp_path: Path) ->
     changes = ["train.lr=0.5", "loss.tau=0.1", "train.workers=1"]
     with pytest.raises(InputError) as caught:
         session.resumed_config(tmp_path / "run", settings=changes)
-    assert "train.lr: the run has 0.01, now asked for 0.5" in str(caught.value)
-    assert "loss.tau: the run has 0.05, now asked for 0.1" in str(caught.value)
+    assert "train.lr: the run has 0.01, now given 0.5" in str(caught.value)
+    assert "loss.tau: the run has 0.05, now given 0.1" in str(caught.value)
     assert "workers" not in str(caught.value)
     with pytest.raises(InputError, match=r"train\.lr: the run has"):
         session.train(small_config(data, *changes), tmp_path / "run", resume=True)

@@ -104,7 +104,7 @@ def test_words_and_scale_are_the_runs_also_on_other_data(first: Run, tmp_path: P
     )
     assert new.vocabulary().words == first.vocabulary().words
     assert (new.path / "standardize.npz").read_bytes() == (first.path / "standardize.npz").read_bytes()
-    assert said == [f"the beliefs of {first.path} are about other pairs: all pairs are believed in at first"]
+    assert said == [f"the correspondences of {first.path} are of other pairs: all start at 1"]
     assert (beginnings.beliefs[0, 0] == 1).all()
 
 
@@ -125,9 +125,7 @@ def test_beliefs_about_other_mismatches_are_not_taken(
 ) -> None:
     said: list[str] = []
     session.train(further(data, first, *settings), tmp_path / "new", progress=Together(beginnings, Noting(said)))
-    assert said == [
-        f"the beliefs of {first.path} are about other pairs, with other mismatches: all pairs are believed in at first"
-    ]
+    assert said == [f"the correspondences of {first.path} are of other pairs, with other mismatches: all start at 1"]
     assert (beginnings.beliefs[0, 0] == 1).all()
 
 
@@ -196,11 +194,11 @@ def test_a_start_that_does_not_fit_is_refused_with_all_that_differs(data: Path, 
     with pytest.raises(InputError) as refused:
         session.train(further(data, first, *settings), tmp_path / "new")
     assert str(refused.value).splitlines() == [
-        f"{first.path}: a training that starts from it keeps what it is, but",
-        "data.standardize: the run has True, now asked for False",
-        "matcher.embedding: the run has 8, now asked for 16",
-        "matcher.word: the run has 6, now asked for 7",
-        "data.vocab: the words are the run's, now asked for 'words.json'; leave it out",
+        f"{first.path}: a training that starts from it keeps its matcher, but",
+        "data.standardize: the run has True, now given False",
+        "matcher.embedding: the run has 8, now given 16",
+        "matcher.word: the run has 6, now given 7",
+        "data.vocab: the words are the run's, now given 'words.json'; leave it out",
     ]
     assert not (tmp_path / "new").exists()
 
