@@ -1,4 +1,4 @@
-"""What settings are made of: the base of their sections and the types of their values."""
+"""Base class of the sections of a config, and the types of their values."""
 
 from typing import Annotated
 
@@ -11,15 +11,18 @@ NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
-# TOML and `key=value` have no null: an empty text takes an optional value back.
+# TOML and `key=value` have no null: an empty text unsets an optional value.
 OptionalText = Annotated[str | None, BeforeValidator(lambda value: None if value == "" else value)]
 FILE = "names a file"
-"""Marks the settings of type `OptionalFile`: what counts of such a setting is the content of the file."""
+"""Marks settings of type `OptionalFile`, which are compared by the content of the file, not by its name."""
 OptionalFile = Annotated[OptionalText, FILE]
 
 
 class Section(BaseModel):
-    """Frozen, no unknown keys, no silent conversion ("3" is not 3); the text below a field documents it."""
+    """Base class of config sections: frozen, no unknown keys, no silent conversion ("3" is not 3).
+
+    The docstring of a field is its description.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True

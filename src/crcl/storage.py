@@ -1,6 +1,6 @@
-"""Files that are written whole or not at all, and folders that one process locks at a time.
+"""Atomic writing of files and folders, and locks of folders.
 
-Locks are those of POSIX. Windows has none of them: there nothing keeps two processes out of one folder.
+The locks are those of POSIX. On Windows nothing keeps two processes out of one folder.
 """
 
 import io
@@ -23,14 +23,14 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 TRAINING = "another process is training this run"
-RESUME = "what was saved before is intact: make room and resume the training"
+RESUME = "the last checkpoint is intact: free some disk space and resume the training"
 
 
 @contextmanager
 def locked(path: Path, *, busy: str = TRAINING, hint: str = "", wait: bool = False) -> Iterator[None]:
-    """Lock a folder, or raise an error of `busy` and `hint`.
+    """Lock a folder, or raise an error with the text `busy` and `hint`; with `wait`, wait for the lock instead.
 
-    Unlike flock's this lock is not inherited by workers, who outlive a killed training.
+    Worker processes, which outlive a killed training, do not inherit this lock, unlike one of `flock`.
     """
     try:
         file = _lock_file(path)
@@ -45,7 +45,7 @@ def locked(path: Path, *, busy: str = TRAINING, hint: str = "", wait: bool = Fal
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process has locked a folder; none has locked one that may not be written."""
+    """Whether another process has locked a folder; a read-only folder counts as not locked."""
     try:
         file = _lock_file(path)
     except OSError:
@@ -64,16 +64,16 @@ def _lock(file: BinaryIO, *, wait: bool) -> None:
 
 
 def _lock_file(path: Path) -> BinaryIO:
-    """The opened lock file of a folder; a link, which a stranger's folder may hold, is not followed."""
+    """Open the lock file of a folder; never follows a link, which an untrusted folder may contain."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     return os.fdopen(os.open(path / ".lock", flags, 0o666), "r+b")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name to write to; it becomes `path` when all is on the disk: the old file or the new, never half."""
+    """Yield a temporary path to write to, which atomically replaces `path` once it is flushed to disk."""
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # it may be a link to another file
+    temporary.unlink(missing_ok=True)  # an untrusted folder may contain a link of this name
     try:
         yield temporary
         with temporary.open("rb+") as file:
@@ -86,9 +86,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path, *, busy: str) -> Iterator[Path]:
-    """A new folder to fill, which replaces `path` when all is there; the old one stays if anything fails.
+    """Yield a new folder to fill, which then replaces `path`; the old folder stays if anything fails.
 
-    An old one that another process has locked is left alone, with `busy` as the error.
+    Raises an error with the text `busy` if another process has locked the old folder.
     """
     fresh, old = (path.with_name(f".{path.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
     try:
@@ -106,18 +106,18 @@ def replacing_folder(path: Path, *, busy: str) -> Iterator[Path]:
 
 
 def require_writable(path: Path) -> None:
-    """Refuse, before long work, a file or folder that could not be made there, nor the folders above it."""
+    """Raise an error, before long work, if a file or folder cannot be created at `path`."""
     folder = next(above for above in path.absolute().parents if above.exists())
     try:
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
         what = f"cannot be written ({folder}: {error.strerror})"
-        raise InputError(what, where=path, hint="name another place") from error
+        raise InputError(what, where=path, hint="name another path") from error
 
 
 def write_bytes(path: Path, data: bytes | memoryview, *, advice: str = RESUME) -> None:
-    """Write under a temporary name, flush to disk, rename: the old content or the new, never half."""
+    """Write a file atomically: a crash leaves the old content or the new; `advice` ends the error message."""
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(data)
@@ -152,13 +152,13 @@ def could_not_save(path: Path, error: OSError, advice: str = RESUME) -> Training
 
 
 def refuse_input(output: Path, *inputs: str) -> None:
-    """Never write over what was read."""
+    """Raise an error if the output is one of the input files."""
     if any(output.exists() and Path(name).exists() and output.samefile(name) for name in inputs):
-        raise InputError("that is the data itself", where=output, hint="name another file to write")
+        raise InputError("is an input file", where=output, hint="name another file to write")
 
 
 def make_folder(folder: Path) -> None:
-    """A folder to write to, made where it does not exist yet."""
+    """Create a folder to write to, if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

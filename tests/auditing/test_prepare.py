@@ -225,7 +225,7 @@ def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
     ("content", "message"),
     [
         ("image,caption\na.png,a dog\na.png,a cat\n", "a single image, 'a.png'"),
-        ("image,caption\na.png,a dog\nb.png,a cat\n", "1 training pair"),
+        ("image,caption\na.png,a dog\nb.png,a cat\n", "only one training pair"),
         ("image,caption,split\na.png,a dog,train\na.png,a cat,train\nb.png,a car,dev\n", "show one image"),
         ("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n", "no row of split 'dev'"),
         ("image,caption,split\na.png,a dog,train\nb.png,a cat,\n", "row 2: empty split"),

@@ -74,7 +74,7 @@ def test_a_missing_file_of_a_folder_is_named(data: Path, train: Refused, name: s
 
 def test_an_empty_folder_is_no_data(tmp_path: Path, train: Refused) -> None:
     (tmp_path / "empty").mkdir()
-    assert "no train_ims.npy; the folder holds nothing" in train(tmp_path / "empty")
+    assert "no train_ims.npy; it contains no files" in train(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("option", ["--noise-file", "--config"])
@@ -230,7 +230,7 @@ class Evil:
 def test_features_that_are_objects_are_refused_and_never_unpickled(data: Path, train: Refused, tmp_path: Path) -> None:
     replace_features(data, lambda features: np.array([Evil(str(tmp_path / "mark"))] * len(features), dtype=object))
     message = train(data)
-    assert f"{data / 'train_ims.npy'}: holds Python objects, which are not loaded" in message
+    assert f"{data / 'train_ims.npy'}: contains Python objects, which are never loaded" in message
     assert not (tmp_path / "mark").exists()
 
 
@@ -247,13 +247,13 @@ def test_features_that_are_objects_are_refused_and_never_unpickled(data: Path, t
 def test_features_whose_header_is_nonsense_are_refused(data: Path, train: Refused, header: bytes) -> None:
     content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 400
     (data / "train_ims.npy").write_bytes(content)
-    assert f"{data / 'train_ims.npy'}: not a whole .npy file" in train(data)
+    assert f"{data / 'train_ims.npy'}: not a complete .npy file" in train(data)
 
 
 def test_half_a_features_file_is_refused(data: Path, train: Refused) -> None:
     content = (data / "train_ims.npy").read_bytes()
     (data / "train_ims.npy").write_bytes(content[: len(content) // 2])
-    assert f"{data / 'train_ims.npy'}: not a whole .npy file" in train(data)
+    assert f"{data / 'train_ims.npy'}: not a complete .npy file" in train(data)
 
 
 def test_dev_features_of_another_shape_are_refused(data: Path, train: Refused) -> None:
@@ -276,11 +276,11 @@ def test_a_rate_outside_0_to_1_is_refused(data: Path, train: Refused, refused: R
     ("index", "message"),
     [
         (np.arange(47), "noise index has 47 entries; * takes 48 (one per caption) or 24 (one per image)"),
-        (np.r_[np.arange(23), 24], "leaves the image rows 0 to 23 at 1 places: entry 23 is 24"),
-        (np.r_[-1, np.zeros(47, dtype=int)], "leaves the image rows 0 to 23 at 1 places: entry 0 is -1"),
-        (np.zeros((24, 2), dtype=int), "shape (24, 2), expected one dimension"),
-        (np.zeros(24), "float64 numbers, expected whole numbers"),
-        (np.array([Evil("mark")] * 24, dtype=object), "holds Python objects, which are not loaded"),
+        (np.r_[np.arange(23), 24], "has 1 entries outside the image rows 0 to 23: entry 23 is 24"),
+        (np.r_[-1, np.zeros(47, dtype=int)], "has 1 entries outside the image rows 0 to 23: entry 0 is -1"),
+        (np.zeros((24, 2), dtype=int), "shape (24, 2), expected a 1-D array"),
+        (np.zeros(24), "numbers are float64, expected int64"),
+        (np.array([Evil("mark")] * 24, dtype=object), "contains Python objects, which are never loaded"),
     ],
     ids=["length", "too high", "negative", "rank", "floats", "objects"],
 )
@@ -300,7 +300,7 @@ def test_a_noise_file_and_a_rate_are_refused_together(data: Path, train: Refused
 
 def test_an_unknown_level_is_refused_with_the_known_ones(data: Path, train: Refused, refused: Refused) -> None:
     message = refused("noise", data, "--rate", "0.4", "--level", "captions", "-o", data / "x.npy")
-    assert "unknown noise level 'captions' (did you mean 'caption'?); there are caption, image" in message
+    assert "unknown noise level 'captions' (did you mean 'caption'?); expected caption or image" in message
     assert "noise.level: must be one of caption, image" in train(data, "--noise-level", "captions")
 
 
@@ -324,7 +324,7 @@ def test_a_table_without_the_columns_is_refused_with_those_it_has(tmp_path: Path
 def test_an_image_without_features_is_refused_with_its_row_and_the_nearest(tmp_path: Path, train: Refused) -> None:
     table = write_table(tmp_path, "image,caption,split\na.jpg,a dog,train\nb.jpeg,a cat,train\na.jpg,x,dev\n")
     message = train(table)
-    assert f"{table}:row 2: image 'b.jpeg' has no features, it is not in {tmp_path / 'ids.txt'}" in message
+    assert f"{table}:row 2: image 'b.jpeg' has no features: it is not in {tmp_path / 'ids.txt'}" in message
     assert "(did you mean 'b.jpg'?)" in message
 
 
@@ -332,13 +332,13 @@ def test_a_table_without_features_is_refused_with_where_they_could_be(tmp_path: 
     table = write_table(tmp_path, "image,caption\na.jpg,a dog\nb.jpg,a cat\n")
     (tmp_path / "features.npy").unlink()
     message = train(table)
-    assert f"{table}: no features of its images, neither features.npy nor pairs_ims.npy" in message
+    assert f"{table}: no features of its images: neither features.npy nor pairs_ims.npy" in message
     assert "`crcl features`" in message
 
 
 def test_features_for_a_folder_are_refused(data: Path, train: Refused) -> None:
     message = train(data, "--features", str(data / "train_ims.npy"))
-    assert "features and ids are given for a table only" in message
+    assert "this folder has its own features and ids; pass these with a table only" in message
 
 
 # Names and values

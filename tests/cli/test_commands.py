@@ -341,7 +341,7 @@ def test_similarities_are_written_for_other_tools(crcl: Crcl, data: Path, traine
         (["--save-sims", "new.csv"], "similarities are written as .npy"),
         (["--save-sims", "data/test_ims.npy", "--overwrite"], "not similarities, so it is not overwritten"),
         (["--save-sims", "run/noise.npy", "--overwrite"], "not similarities, so it is not overwritten"),
-        (["--save-sims", "data/test_caps.npy", "--overwrite"], "not a whole .npy file"),
+        (["--save-sims", "data/test_caps.npy", "--overwrite"], "not a complete .npy file"),
     ],
 )
 def test_similarities_are_never_written_where_they_should_not_be(

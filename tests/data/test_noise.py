@@ -135,28 +135,28 @@ def test_an_unknown_level_and_a_negative_seed_are_refused() -> None:
 
 def test_an_index_of_a_wrong_length_is_refused_with_both_that_fit() -> None:
     with pytest.raises(
-        InputError, match=r"has 5 entries; train_ims.npy takes 6 \(one per caption\) or 3 \(one per image\)"
+        InputError, match=r"has 5 entries; train_ims.npy needs 6 \(one per caption\) or 3 \(one per image\)"
     ):
         noise.apply(make_pairs(3, 2), np.zeros(5, dtype=np.int64))
 
 
 def test_an_index_out_of_range_is_refused_with_the_places() -> None:
-    with pytest.raises(InputError, match="image rows 0 to 2 at 2 places: entry 1 is 3, entry 4 is -1"):
+    with pytest.raises(InputError, match="has 2 entries outside the image rows 0 to 2: entry 1 is 3, entry 4 is -1"):
         noise.apply(make_pairs(3, 2), np.array([0, 3, 1, 1, -1, 2]))
 
 
 def test_noise_on_noise_is_refused() -> None:
     pairs = noise.apply(make_pairs(3, 2), np.array([2, 1, 0]))
-    with pytest.raises(InputError, match="mismatched already"):
+    with pytest.raises(InputError, match="have injected noise already"):
         noise.apply(pairs, np.array([2, 1, 0]))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (np.array([0, "a"], dtype=object), "holds Python objects, which are not loaded"),
-        (np.array([0.0, 1.0]), "float64 numbers, expected whole numbers"),
-        (np.zeros((2, 2), dtype=np.int64), r"shape \(2, 2\), expected one dimension"),
+        (np.array([0, "a"], dtype=object), "contains Python objects, which are never loaded"),
+        (np.array([0.0, 1.0]), "numbers are float64, expected int64"),
+        (np.zeros((2, 2), dtype=np.int64), r"shape \(2, 2\), expected a 1-D array"),
         (np.zeros(0, dtype=np.int64), "empty"),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_table_that_nothing_can_be_learnt_from_is_refused_before_long_work(tmp
     assert Pairs.of(write_table(tmp_path, lacking)).check().tolist() == [1, 2]
     for text, told in (
         ("image,caption\n,x\n", "no row has both an image and a caption"),
-        ("image,caption\na,x\nb,y\n", "1 training pair"),
+        ("image,caption\na,x\nb,y\n", "only one training pair"),
         ("image,caption,split\na,x,train\na,y,train\nb,z,dev\n", "all training pairs show one image"),
         ("image,caption,split\na,x,train\nb,y,train\n", None),
         ("image,caption,split\na,x,train\nb,y,test\n", "no row of split 'dev'"),
@@ -106,7 +106,7 @@ def test_a_layout_is_recognised_by_looking_and_only_data_has_one(tmp_path: Path)
     assert set(LAYOUTS) == {"table", "embeddings", "precomp"}
     with pytest.raises(InputError, match=r"nowhere: not found, .*expected a folder with"):
         Pairs.of(tmp_path / "nowhere" / "nowhere")
-    with pytest.raises(InputError, match=r"photos: no such folder; it must hold the images"):
+    with pytest.raises(InputError, match=r"photos: no such folder; name the folder of the images"):
         Pairs.of(tmp_path / "table" / "pairs.csv", images=tmp_path / "photos")
 
 
@@ -114,12 +114,12 @@ def test_images_are_wanted_once_each_from_the_folder_of_the_table(tmp_path: Path
     text = "image,caption\na,x\n,y\nb,z\na,w\n"
     wanted = Pairs.of(write_table(tmp_path, text)).wanted_images()
     assert [(image.name, image.folder) for image in wanted] == [("a", tmp_path), ("b", tmp_path)]
-    with pytest.raises(InputError, match="in no folder of files"):
+    with pytest.raises(InputError, match="has no folder of image files"):
         Pairs.of(write_folder(tmp_path / "data")).wanted_images()
 
 
 def test_captions_are_given_for_lists_and_arrays_only(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="go with a list or an array"):
+    with pytest.raises(InputError, match="with a list or an array only"):
         Pairs.of(write_table(tmp_path), ["x"])
     pairs = Pairs.of(write_table(tmp_path))
     assert Pairs.of(pairs) is pairs

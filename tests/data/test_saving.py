@@ -52,10 +52,10 @@ def test_the_same_pairs_again_are_not_written_and_others_are_refused(tmp_path: P
     assert in_memory().save(folder).split("train").captions
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
     for other in (in_memory(ids=["a", "b", "d"]), in_memory(text_features=TEXTS + 1), in_memory(text_features=None)):
-        with pytest.raises(InputError, match=r"data: holds something else than these pairs; name another folder"):
+        with pytest.raises(InputError, match=r"data: exists and contains other data; name another folder"):
             other.save(folder)
     (tmp_path / "mine").mkdir()
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="contains other data"):
         in_memory().save(tmp_path / "mine")
 
 
@@ -68,7 +68,7 @@ def test_pictures_become_files_under_numbers(tmp_path: Path) -> None:
     assert second.getpixel((0, 0)) == (255, 255, 255)
     assert not saved.has_features
     other = Pairs.of([red, Image.new("RGB", (4, 8)), red], ["x", "y", "z"])
-    with pytest.raises(InputError, match="something else"):
+    with pytest.raises(InputError, match="contains other data"):
         other.save(tmp_path / "data")
 
 
@@ -76,7 +76,7 @@ def test_a_picture_that_cannot_be_read_is_named_and_nothing_is_left(tmp_path: Pa
     path = tmp_path / "cut.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 50, 3), dtype=np.uint8)).save(path)
     path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(InputError, match=r"picture images/0000001.png cannot be read"):
+    with pytest.raises(InputError, match=r"image images/0000001.png cannot be read"):
         Pairs.of([Image.new("RGB", (4, 4)), Image.open(path)], ["x", "y"]).save(tmp_path / "data")
     with pytest.raises(InputError, match="floating-point pixels"):
         Pairs.of([Image.new("F", (4, 4))], ["x"]).save(tmp_path / "data")

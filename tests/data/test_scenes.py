@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from crcl.data import scenes
-from crcl.data.scenes.captions import MOST_CAPTIONS, relation, tell
+from crcl.data.scenes.captions import MOST_CAPTIONS, relation, write_captions
 from crcl.data.scenes.drawing import draw
 from crcl.data.scenes.world import COLOURS, SHAPES, SIDE, SIZES, Scene, Thing, random_scene
 from crcl.errors import InputError
@@ -46,7 +46,7 @@ def holds(where: str, first: Thing, second: Thing) -> bool:
 def told(number: int = 400, seed: int = 3) -> list[tuple[Scene, str]]:
     rng = np.random.default_rng(seed)
     drawn = [random_scene(rng) for _ in range(number)]
-    return [(scene, caption) for scene in drawn for caption in tell(scene, rng)]
+    return [(scene, caption) for scene in drawn for caption in write_captions(scene, rng)]
 
 
 TOLD = told()
@@ -132,7 +132,7 @@ def test_captions_of_a_scene_differ_and_colours_within_it_too():
 
 def test_every_scene_has_the_most_captions_one_may_ask_for():
     for scene, _ in TOLD[::50]:
-        assert len(set(tell(scene, np.random.default_rng(0), count=MOST_CAPTIONS))) == MOST_CAPTIONS
+        assert len(set(write_captions(scene, np.random.default_rng(0), count=MOST_CAPTIONS))) == MOST_CAPTIONS
 
 
 def test_a_caption_seldom_holds_for_another_scene():

@@ -112,7 +112,7 @@ def test_showing_other_images_makes_truth_where_they_stay(stored: np.ndarray) ->
     ("changes", "message"),
     [
         ({"image_index": np.arange(3)}, "8 captions need an image index of as many entries"),
-        ({"image_index": np.array([0, 1, 2, 3, 4, 0, 0, 0])}, "leaves the range 0 to 3"),
+        ({"image_index": np.array([0, 1, 2, 3, 4, 0, 0, 0])}, "must be from 0 to 3"),
         ({"image_ids": ["a", "b"]}, "4 images have features, but 2 have ids"),
         ({"features": np.zeros((4, 2), np.float32)}, r"shape \(4, 2\), expected \(images, regions, size\)"),
         ({"truth": np.ones(3, dtype=bool)}, r"truth has shape \(3,\)"),
@@ -126,5 +126,5 @@ def test_parts_that_do_not_fit_together_are_refused(
 
 
 def test_showing_a_wrong_number_of_images_is_refused(stored: np.ndarray) -> None:
-    with pytest.raises(InputError, match="8 captions need as many images"):
+    with pytest.raises(InputError, match="8 captions need an image index of as many entries"):
         make_pairs(stored).show(np.arange(4))

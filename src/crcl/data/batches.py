@@ -1,7 +1,7 @@
 """Batches: shuffled by seed and epoch, augmented, padded with masks.
 
 Everything random in a batch comes from (seed, epoch, stream, batch number) alone, so the batches are the same whatever
-the number of workers, and a training that was interrupted goes on in the middle of an epoch.
+the number of workers, and an interrupted training can resume in the middle of an epoch.
 """
 
 import signal
@@ -21,22 +21,22 @@ from crcl.data.text.vectors import Texts
 from crcl.data.text.vocabulary import PAD, Tokens
 from crcl.errors import InputError
 
-# Size augmentation (VSE∞): of all words a tenth is masked, a fiftieth replaced, a twelfth or so dropped.
+# Size augmentation (VSE∞): 10 % of the words are masked, 2 % replaced and 8 % dropped.
 _MASKED, _REPLACED, _DROPPED = 0.10, 0.12, 0.20
 _REGION_DROPPED = 0.2
-_STREAMS = 0xBA7C  # sets the random numbers of batches apart from others of the same seed
-_ROUND = 1 << 16  # between the streams of two rounds over some pairs
-_BLANK = 1e-10  # what a dropped region becomes where the slot has to stay
+_STREAMS = 0xBA7C  # keeps the random numbers of batches apart from others drawn with the same seed
+_ROUND = 1 << 16  # distance between the streams of two rounds of `cycle`
+_BLANK = 1e-10  # value of a blanked region, which keeps its slot
 
 
 @dataclass(frozen=True)
 class Batch:
-    """K pairs, ready for a matcher."""
+    """K pairs as padded tensors, the input of a matcher."""
 
     pairs: Tensor
-    """(K,) int64, the pairs' numbers."""
+    """(K,) int64, row numbers of the pairs."""
     regions: Tensor
-    """(K, R, F) float32, real regions first, 0 behind them."""
+    """(K, R, F) float32, real regions first, padded with 0."""
     region_mask: Tensor
     """(K, R) bool."""
     tokens: Tensor
@@ -55,15 +55,15 @@ class Batch:
         return Batch(**moved)
 
     def pin_memory(self) -> "Batch":
-        """Called by the data loader, for quick copies to a GPU."""
+        """The same batch in pinned memory, for quick copies to a GPU; the data loader calls this."""
         return Batch(**{name: value.pin_memory() for name, value in vars(self).items()})
 
     def first(self, pairs: int) -> "Batch":
-        """So many pairs of it."""
+        """The first `pairs` pairs of the batch."""
         return Batch(**{name: value[:pairs] for name, value in vars(self).items()})
 
     def join(self, other: "Batch") -> "Batch":
-        """Both batches as one; captions are padded to one width, and images to one number of regions."""
+        """Both batches as one, padded to the same number of words and regions."""
         joined = {name: [getattr(part, name) for part in (self, other)] for name in vars(self)}
         for name in ("regions", "region_mask", "tokens"):
             width = max(value.shape[1] for value in joined[name])
@@ -73,7 +73,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Standardize:
-    """Centring and scaling of features: each channel's mean over train, one deviation for all."""
+    """Standardisation of features by the mean of each channel and one standard deviation for all, over train."""
 
     mean: np.ndarray
     """(F,) float32"""
@@ -81,7 +81,7 @@ class Standardize:
 
     @classmethod
     def measure(cls, pairs: Split, *, block: int = 64) -> Self:
-        """Statistics of all images of these pairs, read block by block."""
+        """Measure mean and deviation over all images of these pairs, read block by block."""
         size = pairs.features.shape[2]
         total, squares, count = np.zeros(size), 0.0, 0
         for start in range(0, pairs.images, block):
@@ -94,7 +94,7 @@ class Standardize:
         return cls(mean.astype(np.float32), max(float(np.sqrt(max(variance, 0.0))), 1e-6))
 
     def __call__(self, regions: np.ndarray) -> np.ndarray:
-        """Centre and scale in place: the regions are a copy already."""
+        """Standardise regions in place; callers pass a copy."""
         regions -= self.mean
         regions /= np.float32(self.deviation)
         return regions
@@ -133,11 +133,11 @@ class Batches:
         self.trusted = trusted
 
     def __len__(self) -> int:
-        """Batches of an epoch over all pairs."""
+        """The number of batches in an epoch over all pairs."""
         return self.count(len(self.pairs))
 
     def count(self, pairs: int) -> int:
-        """Batches of an epoch over so many pairs: the last incomplete one is kept unless it holds a single pair."""
+        """The number of batches in an epoch over `pairs` pairs; a last batch of a single pair is dropped."""
         full, rest = divmod(pairs, self.batch_size)
         return full + (rest > 1)
 
@@ -150,7 +150,15 @@ class Batches:
         stream: int = 0,
         augment: bool | None = None,
     ) -> Iterator[Batch]:
-        """The batches of an epoch from number `start` on, over all pairs or `among` some; streams differ in order."""
+        """The batches of an epoch.
+
+        Args:
+            epoch: Number of the epoch over all pieces; the order and the augmentation depend on it.
+            start: Number of the first batch, to resume within an epoch.
+            among: Rows of the pairs to use; None: all pairs.
+            stream: Batches of different streams of one epoch come in different orders.
+            augment: Overrides the augmentation given to the constructor.
+        """
         plan = _Epoch(self, epoch, among, stream, self.augment if augment is None else augment)
         numbers = range(start, len(plan))
         if not self.workers:
@@ -168,9 +176,9 @@ class Batches:
         return _raising(loader)
 
     def cycle(self, epoch: int, among: np.ndarray, *, start: int = 0, stream: int = 0) -> Iterator[Batch]:
-        """Batches among some pairs without end, from number `start` on; each round has its own order.
+        """Endless batches of some pairs, from batch number `start` on; each round has its own order.
 
-        None at all where the pairs do not make one batch.
+        Yields nothing if the pairs do not fill one batch.
         """
         size = self.count(len(among))
         if not size:
@@ -182,7 +190,13 @@ class Batches:
     def make(
         self, numbers: np.ndarray, rng: np.random.Generator | None = None, *, images: np.ndarray | None = None
     ) -> Batch:
-        """One batch of these pairs, or of their captions with other `images`; augmented if a generator is given."""
+        """One batch of these pairs, augmented if a generator is given.
+
+        Args:
+            numbers: Rows of the pairs.
+            rng: Source of the augmentation's random numbers; None: no augmentation.
+            images: Images to show with the captions instead of their own.
+        """
         regions = self.pairs.gather(self.pairs.image_index[numbers] if images is None else images)
         if self.standardize is not None:
             regions = self.standardize(regions)
@@ -218,29 +232,29 @@ class Batches:
             regions[~keep] = _BLANK
             return regions, np.ones_like(keep)
         order, real = _keep_first(keep)
-        regions = regions[np.arange(len(regions))[:, None], order]  # whole rows: take_along_axis goes number by number
+        regions = regions[np.arange(len(regions))[:, None], order]  # copies whole rows, unlike take_along_axis
         regions[~real] = 0
         return regions, real
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """Pairs that are known to match, for a method that learns from some."""
+    """Pairs known to match, for a method that learns from such pairs."""
 
     batches: Batches
-    """What they are made by."""
+    """Make batches of the trusted pairs."""
     rows: np.ndarray
-    """(P,) int64, their numbers there."""
+    """(P,) int64, rows of the trusted pairs in `batches`."""
     held_out: np.ndarray
-    """Numbers of training pairs that are not trained on, since the trusted ones were taken from among them."""
+    """Rows of training pairs that serve as trusted pairs, and so are left out of the training."""
 
 
 class _Epoch(Dataset[Batch | InputError]):
-    """One epoch's plan, which a worker process can carry out in parts."""
+    """The batches of one epoch as a data set, so that worker processes can make them."""
 
     def __init__(self, batches: Batches, epoch: int, among: np.ndarray | None, stream: int, augment: bool) -> None:
         self.batches = batches
-        # numpy pads a short key with zeros: without a first number of its own, this order could be that of the noise
+        # numpy pads a short key with zeros: without _STREAMS this order could be that of the noise
         self.key = (_STREAMS, batches.seed, epoch, stream)
         self.augment = augment
         shuffled = np.random.default_rng([*self.key, 0])
@@ -250,7 +264,7 @@ class _Epoch(Dataset[Batch | InputError]):
         return self.batches.count(len(self.order))
 
     def __getitem__(self, number: int) -> Batch | InputError:
-        """A batch, or what is wrong with it: raised in a worker, the message would be buried under a traceback."""
+        """A batch, or the error with it: raised in a worker process, its message would end in a long traceback."""
         size = self.batches.batch_size
         rng = np.random.default_rng([*self.key, 1 + number]) if self.augment else None
         try:
@@ -267,7 +281,7 @@ def _raising(loaded: Iterable[Batch | InputError]) -> Iterator[Batch]:
 
 
 def _widened(value: Tensor, width: int) -> Tensor:
-    """Padded along the second axis, with the 0 of words, regions and masks."""
+    """The tensor padded with 0 along its second axis."""
     missing = value.new_full((len(value), width - value.shape[1], *value.shape[2:]), PAD)
     return torch.cat([value, missing], dim=1)
 
@@ -277,7 +291,7 @@ def _leave_interrupts_to_the_parent(worker: int) -> None:
 
 
 def _keep_first(keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """An order that brings the kept entries of each row to its front, cut to the longest row, and which are kept."""
+    """Indices that move the kept entries of each row to its front, cut to the longest row, and which are kept."""
     counts = keep.sum(1)
     longest = int(counts.max())
     order = np.argsort(~keep, axis=1, kind="stable")[:, :longest]

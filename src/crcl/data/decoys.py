@@ -7,17 +7,25 @@ import numpy as np
 from crcl.data.split import Split
 
 SHARE = 0.05
-"""Decoys that an audit adds, as a share of the pairs, unless told otherwise."""
+"""Default number of decoys that an audit adds, as a share of the pairs."""
 LEAST = 50
-"""Decoys that are drawn where the share would give fewer, though never more than a fourth of the pairs."""
-_STREAM = 0xDEC0  # sets the random numbers of decoys apart from others of the same seed
-_TRIES = 1000  # draws of an image that a text is not shown with
+"""Fewest decoys to draw if the share gives fewer, but at most a quarter of the pairs."""
+_STREAM = 0xDEC0  # keeps the random numbers of decoys apart from others drawn with the same seed
+_TRIES = 1000  # attempts to draw an image that a text is not paired with
 
 
 def draw(pairs: Split, share: float, seed: int) -> np.ndarray:
-    """Captions without repetition, each with a random image that its text is shown with nowhere. (decoys, 2) int64
+    """Draw decoys: captions without repetition, each with a random image that no pair shows with the same text.
 
-    Where a text is shown with all images, or nearly all, it is one that this caption is not shown with.
+    A text that is paired with nearly all images gets an image that only this row does not show.
+
+    Args:
+        pairs: The pairs to draw captions and images from.
+        share: Number of decoys as a share of the pairs.
+        seed: Seed of the draw.
+
+    Returns:
+        Caption and image of each decoy, (decoys, 2) int64.
     """
     rng = np.random.default_rng([_STREAM, seed])
     count = max(round(share * len(pairs)), min(LEAST, len(pairs) // 4), 1)
@@ -37,7 +45,7 @@ def draw(pairs: Split, share: float, seed: int) -> np.ndarray:
 
 
 def add(pairs: Split, drawn: np.ndarray) -> Split:
-    """The pairs with these decoys behind them."""
+    """The pairs followed by these decoys, whose truth is False."""
     captions, images = drawn.T
     return replace(
         pairs,

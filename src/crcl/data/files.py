@@ -13,35 +13,36 @@ import numpy as np
 from crcl.errors import InputError, did_you_mean
 
 SHOWN = 10
+"""Problems or names that a message lists before it only counts the rest."""
 NPY_ERRORS = (ValueError, EOFError, OSError, OverflowError, MemoryError, RecursionError, tokenize.TokenError)
-"""What numpy raises where a file is no array; its header is read as Python's literals."""
+"""Errors that numpy raises for a file that is not an array; it parses the header as a Python literal."""
 
 
 def refuse(problems: Sequence[InputError]) -> None:
-    """Raise all problems of a file at once, the first ten written out; nothing happens where there are none."""
+    """Raise all problems at once, listing the first ten; do nothing if there are none."""
     if problems:
         more = [InputError(f"... and {len(problems) - SHOWN} more")] if len(problems) > SHOWN else []
         raise InputError.several([*problems[:SHOWN], *more])
 
 
 def require(path: Path, *, purpose: str = "") -> Path:
-    """The path, if a file is there; else an error that says what is near."""
+    """Return the path if it is a file; otherwise raise an error that names similar files."""
     if path.is_file():
         return path
     wanted = f", expected {purpose}" if purpose else ""
     if path.is_dir():
         raise InputError(f"a folder, not a file{wanted}", where=path)
     if not path.parent.is_dir():
-        raise InputError(f"not found, there is no folder {path.parent}{wanted}", where=path)
+        raise InputError(f"not found, the folder {path.parent} does not exist{wanted}", where=path)
     names = sorted(file.name for file in path.parent.iterdir())
     near = did_you_mean(path.name, names)
-    there = "" if near else f"; {path.parent} holds {', '.join(names[:SHOWN]) or 'nothing'}"
-    raise InputError(f"not found{near}{wanted}{there}", where=path)
+    listing = "" if near else f"; {path.parent} contains {', '.join(names[:SHOWN]) or 'no files'}"
+    raise InputError(f"not found{near}{wanted}{listing}", where=path)
 
 
 @contextmanager
 def values_of_any_length() -> Iterator[None]:
-    """Within, Python's csv reads cells beyond its limit of 128 KiB."""
+    """Lift the limit of 128 KiB that Python's csv module puts on a cell."""
     before = csv.field_size_limit(sys.maxsize)
     try:
         yield
@@ -58,7 +59,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, cut at line feeds only; every undecodable line is named."""
+    """The lines of a UTF-8 file, split at line feeds only; the error lists every line that is not UTF-8."""
     raw = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     rows = raw.removesuffix(b"\n").split(b"\n") if raw else []
     try:
@@ -69,19 +70,19 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_ids(path: Path) -> list[str]:
-    """Names of images, one on each line."""
+    """The image ids in a file with one id per line."""
     return [line.strip() for line in read_lines(path)]
 
 
 def refuse_duplicates(path: Path, names: Sequence[str]) -> None:
-    """Refuse ids that name two images, and empty ones."""
+    """Raise an error for duplicate or empty image ids."""
     counts = Counter(names)
     if len(counts) < len(names):
         twice = [f"'{name}' ({count} times)" for name, count in counts.items() if count > 1]
         more = f" and {len(twice) - SHOWN} more" if len(twice) > SHOWN else ""
-        raise InputError(f"an id names one image, these name several: {', '.join(twice[:SHOWN])}{more}", where=path)
+        raise InputError(f"duplicate image ids: {', '.join(twice[:SHOWN])}{more}", where=path)
     if "" in counts:
-        raise InputError("empty id", where=f"{path}:{names.index('') + 1}", hint="each line names one image")
+        raise InputError("empty id", where=f"{path}:{names.index('') + 1}", hint="each line must name one image")
 
 
 def undecodable(path: Path, rows: Sequence[bytes]) -> list[InputError]:
@@ -110,18 +111,18 @@ def open_array(path: Path, *, purpose: str) -> np.ndarray:
             header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, _, dtype = header(stream)
         if dtype.hasobject:
-            raise InputError(f"holds Python objects, which are not loaded; expected {purpose}", where=path)
+            raise InputError(f"contains Python objects, which are never loaded; expected {purpose}", where=path)
         if 0 in shape:
             raise InputError(f"empty, shape {shape}; expected {purpose}", where=path)
         return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except InputError:
         raise
     except NPY_ERRORS as error:
-        raise InputError(f"not a whole .npy file ({error}); expected {purpose}", where=path) from error
+        raise InputError(f"not a complete .npy file ({error}); expected {purpose}", where=path) from error
 
 
 def open_features(path: Path) -> np.ndarray:
-    """A memory map of features, (rows, R, F); a row of global vectors (rows, F) is one region each."""
+    """A memory map of features, (rows, R, F); a file of vectors (rows, F) becomes one region per row."""
     features = open_array(path, purpose="float16 or float32 features of shape (images, regions, size)")
     if features.dtype.kind != "f" or features.dtype.itemsize not in (2, 4):
         raise InputError(f"features are {features.dtype}, expected float16 or float32", where=path)
@@ -129,7 +130,7 @@ def open_features(path: Path) -> np.ndarray:
 
 
 def as_regions(features: np.ndarray, where: str | Path) -> np.ndarray:
-    """Features as (rows, R, F); a row of global vectors (rows, F) is one region each."""
+    """Features as (rows, R, F); vectors (rows, F) become one region per row."""
     if features.ndim == 2:
         return features[:, None, :]
     if features.ndim != 3:

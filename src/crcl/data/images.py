@@ -1,4 +1,7 @@
-"""Image files of strangers: which are meant, where they are, and their pixels; or the reason why not."""
+"""Image files: listing, locating, reading and decoding them, or the reason why one cannot be used.
+
+The files are not trusted: names must stay within their folder, and sizes are limited.
+"""
 
 import csv
 import io
@@ -19,35 +22,39 @@ from crcl.data.sources.stored import SKIPPED
 from crcl.errors import InputError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
-"""What is taken from a folder; a file that is named is read whatever its name."""
+"""Endings of image files that are picked up from a folder; a file named by the user may have any ending."""
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF")
-"""Formats that are decoded. Pillow knows more, and starts other programs for some."""
+"""Formats to decode. Pillow knows more, but starts other programs for some of them."""
 MOST_PIXELS = 100_000_000
 MOST_BYTES = 512 * 2**20
 
 
 class UnusableError(ValueError):
-    """An image that is left out; the message is the reason."""
+    """An image cannot be used and is left out; the message gives the reason."""
 
 
 class Wanted(NamedTuple):
-    """An image that was asked for."""
+    """An image file: its name, and the folder that the name is relative to."""
 
     name: str
-    """Its id, and its path from the folder on."""
+    """The image id, which is also its path relative to the folder."""
     folder: Path | None
-    """The folder that it must not leave; None where the user named the file."""
+    """The folder that the path must not leave; None if the user named the file itself."""
 
 
 def wanted_images(sources: Sequence[Path], *, folder: Path | None = None, columns: Columns = USUAL) -> list[Wanted]:
-    """The images of a table, of a folder with those below it, or the files themselves; each name once."""
+    """The images of one table, of one folder and its subfolders, or a list of image files; each name once.
+
+    Args:
+        sources: One table, one folder, or image files.
+        folder: The folder of a table's images.
+        columns: Names of a table's columns.
+    """
     if folder is not None and not folder.is_dir():
-        raise InputError("no such folder; it must hold the images", where=folder)
+        raise InputError("no such folder", where=folder, hint="name the folder of the images")
     if len(sources) == 1 and sources[0].is_dir():
         if folder is not None:
-            raise InputError(
-                "a folder of images needs no other one", where=sources[0], hint="{images} goes with a table"
-            )
+            raise InputError("is a folder of images already", where=sources[0], hint="pass {images} with a table only")
         names, root = _below(sources[0]), sources[0]
     elif len(sources) == 1 and tables.recognises(sources[0]):
         where = Location(str(sources[0]), image_column=columns.image, caption_column=columns.caption)
@@ -56,22 +63,26 @@ def wanted_images(sources: Sequence[Path], *, folder: Path | None = None, column
     else:
         for path in sources:
             if path.is_dir() or tables.recognises(path):
-                raise InputError("give one folder, or one table, or image files only", where=path)
+                raise InputError(
+                    "cannot be combined with other inputs",
+                    where=path,
+                    hint="give one folder, one table, or image files",
+                )
         return [Wanted(name, folder) for name in dict.fromkeys(_from(folder, path) for path in sources)]
     if not names:
-        raise InputError(f"no image there; looked for {', '.join(SUFFIXES)}", where=sources[0])
+        raise InputError(f"contains no images; looked for {', '.join(SUFFIXES)}", where=sources[0])
     return [Wanted(name, root) for name in dict.fromkeys(names)]
 
 
 def _from(folder: Path | None, path: Path) -> str:
-    """A file's path from the folder on, as a table would name it; as it was given without a folder."""
+    """A file's path relative to the folder, as a table names it; unchanged without a folder or outside of it."""
     if folder is None or not path.absolute().is_relative_to(folder.absolute()):
         return str(path)
     return path.absolute().relative_to(folder.absolute()).as_posix()
 
 
 def _below(folder: Path) -> list[str]:
-    """Paths of the images from the folder on, by name. Linked folders are not entered."""
+    """Sorted paths, relative to the folder, of the images in it and its subfolders; linked folders are not entered."""
     found = []
     for place, _, files in os.walk(folder):
         here = Path(place).relative_to(folder)
@@ -100,35 +111,38 @@ def read_file(image: Wanted, *, most: int = MOST_BYTES) -> bytes:
 
 
 def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe would wait for ever
+    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe would block forever
 
 
 def locate(image: Wanted) -> Path:
-    """Where an image is, links followed; refuses a name that leaves the folder or does not fit on a line."""
+    """The resolved path of an image; refuses a name that leaves the folder or does not fit on one line."""
     name = image.name
     if not name:
         raise UnusableError("empty name")
     if name != name.strip() or "\n" in name or "\0" in name or name.startswith("\ufeff"):
-        raise UnusableError("a name with line breaks or with spaces around it")
+        raise UnusableError("its name has a line break, or spaces at its ends")
     try:
         name.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise UnusableError("a name that is not UTF-8") from error
+        raise UnusableError("its name is not UTF-8") from error
     if image.folder is None:
         return Path(name)
     try:
         root, path = image.folder.resolve(), (image.folder / name).resolve()
-    except (OSError, RuntimeError) as error:  # a circle of links
+    except (OSError, RuntimeError) as error:  # a loop of links
         raise UnusableError("not found") from error
     if not path.is_relative_to(root):
-        raise UnusableError("leads out of the folder of images")
+        raise UnusableError("outside the folder of images")
     return path
 
 
 def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None = None) -> Image.Image:
-    """The first frame as RGB, upright, on white where it is transparent.
+    """The first frame as RGB, rotated as EXIF says, transparent parts on white.
 
-    With a `side` it may come smaller than it is, but no smaller than this: quicker, for formats that can.
+    Args:
+        content: Bytes of an image file.
+        most_pixels: Larger images are refused.
+        side: Allows formats that can to decode at a lower resolution, not below this many pixels per side; quicker.
     """
     if not content:
         raise UnusableError("empty file")
@@ -136,7 +150,7 @@ def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None =
     formats = [name for name in FORMATS if name in Image.OPEN]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's own limit warns first
+            warnings.simplefilter("ignore")  # Pillow warns at a lower limit of its own
             image = Image.open(io.BytesIO(content), formats=formats)
             width, height = image.size
             if width * height > most_pixels:
@@ -156,21 +170,21 @@ def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None =
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
-    """A picture as RGB, upright, on white where it is transparent."""
+    """An image as RGB, rotated as EXIF says, transparent parts on white."""
     return _rgb(_upright(image))
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turned as its EXIF says; as it is where that is nonsense."""
+    """The image rotated as its EXIF data says; unchanged if that data is invalid."""
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # the pixels are good, whatever is written beside them
+    except Exception:  # bad metadata does not make the pixels bad
         return image
 
 
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
-        raise UnusableError("floating-point pixels, whose range is not known")
+        raise UnusableError("floating-point pixels of unknown range")
     if image.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
         return Image.fromarray((np.asarray(image).clip(0, 65535) // 256).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
@@ -185,7 +199,7 @@ def _one_line(error: Exception) -> str:
 
 
 def skipped_text(skipped: Sequence[tuple[str, str]]) -> str:
-    """The content of `skipped.csv`; all values are quoted, since a line break may be in any."""
+    """The content of `skipped.csv`; all values are quoted because any may contain a line break."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow(SKIPPED)

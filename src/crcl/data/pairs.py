@@ -1,4 +1,4 @@
-"""Pairs: a whole data set with all its splits, wherever it lies. What `crcl.read` returns."""
+"""Pairs: a data set with all its splits, on disk or in memory. `crcl.read` returns it."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -21,7 +21,7 @@ from crcl.errors import InputError
 
 
 class Unjudged(NamedTuple):
-    """What of the data is not among the pairs of a training."""
+    """How much of the data is not among the pairs that were trained on."""
 
     held_out: int
     """Rows of other splits."""
@@ -32,7 +32,7 @@ class Unjudged(NamedTuple):
 
 
 class Pairs:
-    """Image-caption pairs, all splits of them. Parsed once; each split is read once and kept.
+    """Image-caption pairs of all splits. The data is parsed once, and each split is read once and kept.
 
     Example:
         >>> pairs = Pairs.of({"image": ["a.jpg", "b.jpg"], "caption": ["two dogs", "a red car"]})
@@ -46,7 +46,7 @@ class Pairs:
 
     @classmethod
     def at(cls, location: Location, *, images: str | Path | None = None) -> "Pairs":
-        """The pairs at a location; `images` is the folder of the image files."""
+        """Open the pairs at a location; `images` is the folder of the image files."""
         return cls(open_source(location, images=images))
 
     @classmethod
@@ -62,29 +62,33 @@ class Pairs:
         image_index: Any = None,
         columns: Columns = USUAL,
     ) -> "Pairs":
-        """Pairs of whatever is given.
+        """Pairs from a path, a table in memory, or images with their captions.
 
         Args:
             data: A path (table, folder of features, folder of embeddings); or, in memory, a DataFrame, a pyarrow Table
-                or a dict of lists with columns `image` and `caption`, and `split` if there is one; or a list of image
-                files or PIL images, or an array of features `(images, regions, size)` or `(images, size)`.
-            captions: The captions that go with a list or an array.
+                or a dict of lists with columns `image`, `caption` and optionally `split`; or a list of image files or
+                PIL images, or an array of features `(images, regions, size)` or `(images, size)`.
+            captions: The captions of a list or an array of images.
             images: The folder of the image files that a table names.
             features: Features of a table's images: a `.npy` file or an array.
             text_features: A vector for each caption: a `.npy` file or an array.
-            ids: The image of each row of the features: a file with one on each line, or a list.
-            image_index: For an array: the number of each caption's image. Without it, each image has as many captions.
-            columns: What a table calls its columns of images and captions.
+            ids: The image id of each row of the features: a file with one id per line, or a list.
+            image_index: For an array, the image row of each caption. By default all images have equally many captions.
+            columns: Names of a table's columns of images and captions.
 
         Returns:
-            The pairs; their features may still be missing.
+            The pairs; they need not have features yet.
         """
         if isinstance(data, Pairs):
             return data if features is text_features is None else data.with_features(features, ids, text_features)
         folder = None if images is None else Path(images)
         in_lists = not isinstance(data, str | Path) and not memory.is_table(data)
         if not in_lists and (captions is not None or image_index is not None):
-            raise InputError("captions and an image index go with a list or an array", where=str(data)[:80])
+            raise InputError(
+                "a path or a table has its own captions",
+                where=str(data)[:80],
+                hint="pass {captions} and {image_index} with a list or an array only",
+            )
         if isinstance(data, str | Path):
             where = Location(str(data), image_column=columns.image, caption_column=columns.caption)
             source = open_source(where, images=folder)
@@ -102,37 +106,37 @@ class Pairs:
             source = memory.from_lists(data, captions, folder)
         if any(given is not None for given in (features, ids, text_features)):
             source = source.with_features(features, ids, text_features)
-        source.splits()  # a table that cannot be read is refused here
+        source.splits()  # raises now if a table cannot be read
         return cls(source)
 
     @property
     def name(self) -> str:
-        """What messages call the data."""
+        """The name of the data in messages."""
         return self.source.name
 
     @property
     def location(self) -> Location | None:
-        """Where the data lies, from which it can be opened again; None while it lives in memory only (see `save`)."""
+        """Where the data is stored, enough to open it again; None for data in memory (see `save`)."""
         return self.source.location
 
     @property
     def is_table(self) -> bool:
-        """Whether the pairs are rows of a table, whose features are made or given apart from it."""
+        """Whether the pairs are rows of a table, whose features are stored separately."""
         return self.source.is_table
 
     @property
     def has_features(self) -> bool:
-        """Whether there are features of the images."""
+        """Whether the images have features."""
         return self.source.has_features
 
     @property
     def has_text_features(self) -> bool:
-        """Whether each caption comes with a vector."""
+        """Whether each caption has a vector."""
         return self.source.has_text_features
 
     @property
     def image_folder(self) -> Path | None:
-        """The folder that holds the image files, if it is known."""
+        """The folder of the image files; None if unknown."""
         return self.source.image_folder
 
     @cached_property
@@ -141,7 +145,7 @@ class Pairs:
         return in_order(self.source.splits())
 
     def split(self, name: str) -> Split:
-        """The pairs of one split, read when it is asked for first."""
+        """The pairs of one split, read on first use."""
         key = split_name(name) if self.is_table else name
         if key not in self._read:
             self._read[key] = self.source.read(name)
@@ -179,39 +183,39 @@ class Pairs:
         try:
             images = len(set(self.images) - {""})
             return f"Pairs({name!r}, {len(self):,} pairs, {images:,} images, splits {', '.join(self.splits)})"
-        except InputError:  # reading it says what is wrong
+        except InputError:  # a repr must not fail; reading the data raises the error
             return f"Pairs({name!r})"
 
     def with_features(self, features: Given = None, ids: Names = None, text_features: Given = None) -> "Pairs":
-        """The same pairs with these features of their images, or vectors of their captions; None keeps what there is.
+        """The same pairs with other features or caption vectors; None keeps the present ones.
 
         Args:
             features: A `.npy` file or an array, (images, regions, size) or (images, size).
-            ids: The image of each row of the features: a file with one on each line, or a list.
-            text_features: A `.npy` file or an array, one vector for each row of the data.
+            ids: The image id of each row of the features: a file with one id per line, or a list.
+            text_features: A `.npy` file or an array, one vector per row of the data.
         """
         return Pairs(self.source.with_features(features, ids, text_features))
 
     def with_images(self, folder: str | Path) -> "Pairs":
-        """The same pairs, whose image files are in this folder."""
+        """The same pairs with this folder of image files."""
         return Pairs(self.source.with_images(Path(folder)))
 
     def without_empty(self) -> "Pairs":
-        """The same pairs; rows without an image or a caption are left out instead of refused."""
+        """The same pairs without rows that lack an image or a caption, which otherwise raise an error."""
         return self if self.source.skip_empty else Pairs(self.source.without_empty())
 
     def wanted_images(self) -> list[Wanted]:
-        """The images to make features of, each once: names, and the folder that none of them may leave."""
+        """The image files of the pairs, each once."""
         folder = self.source.image_folder
         if folder is None:
-            raise InputError("its images are in no folder of files", where=self.name, hint="pass {features}")
+            raise InputError("has no folder of image files", where=self.name, hint="pass {features}")
         return [Wanted(name, folder) for name in dict.fromkeys(self.images) if name]
 
     def check(self) -> np.ndarray:
-        """Refuse, before long work, a table that nothing can be learnt from.
+        """Raise an error, before long work, if a table has too few pairs to train on.
 
         Returns:
-            The rows without an image or a caption, counted from 0, which `without_empty` leaves out.
+            Rows, counted from 0, that lack an image or a caption; `without_empty` leaves them out.
         """
         rows = self.source.rows()
         if rows is None or not self.is_table:
@@ -222,15 +226,15 @@ class Pairs:
         used = rows.take(whole)
         rows_of(self.name, used, "dev")
         train = rows_of(self.name, used, "train")
-        hint = "a pair is learnt from others, so give more"
+        hint = "training compares pairs with each other; add pairs with other images"
         if len(train) < 2:
-            raise InputError(f"{len(train)} training pair", where=self.name, hint=hint)
+            raise InputError("only one training pair", where=self.name, hint=hint)
         if len(pc.unique(used["image"].take(train))) < 2:
             raise InputError("all training pairs show one image", where=self.name, hint=hint)
         return np.setdiff1d(np.arange(len(rows)), whole)
 
     def unjudged(self, judged: Split) -> Unjudged:
-        """What of the data is not among the pairs of a split that was trained on."""
+        """How much of the data is not in `judged`, the split that was trained on."""
         rows = self.source.rows()
         if rows is None or not self.is_table:
             return Unjudged(len(self) - len(judged), 0, 0)
@@ -244,15 +248,15 @@ class Pairs:
         return Unjudged(held_out, len(rows) - len(whole), len(skipped))
 
     def save(self, folder: str | Path) -> "Pairs":
-        """Write pairs that live in memory to a folder, so that a run can read them again later.
+        """Write pairs that are in memory to a folder, so that a run can read them again later.
 
-        The same pairs again are recognised, and not written again. Pairs that lie on the disk already stay there.
+        Saving the same pairs to the same folder again writes nothing. Pairs on disk stay where they are.
 
         Args:
-            folder: A folder of its own, which is made.
+            folder: A new folder, or one that the same pairs were saved to.
 
         Returns:
-            The pairs in that folder.
+            The pairs, read from that folder.
         """
         if not isinstance(self.source, MemorySource):
             return self

@@ -1,10 +1,10 @@
-"""Pairs that live in memory, written to a folder from which they can be read again.
+"""Saving pairs that are in memory to a folder, from which they can be read again.
 
-FOLDER/pairs.parquet       image, caption and (if there) split
-FOLDER/features.npy        features of the images, with the image of each row in ids.txt
+FOLDER/pairs.parquet       image, caption and optionally split
+FOLDER/features.npy        features of the images; ids.txt has the image id of each row
 FOLDER/text_features.npy   a vector for each row
-FOLDER/images/             pictures that were in no file, under numbers
-FOLDER/saved.json          what the data is known by
+FOLDER/images/             images that were in no file, named by number
+FOLDER/saved.json          a hash of the data
 """
 
 import json
@@ -25,10 +25,14 @@ _ADVICE = "make room and try again"
 
 
 def save(source: MemorySource, folder: Path) -> Location:
-    """Write the data whole or not at all; the same data again is recognised, and other data is refused."""
+    """Write the data to a folder atomically; do nothing if it has the same data, and refuse other data.
+
+    Returns:
+        Where the saved data is, for opening it again.
+    """
     fingerprint = source.fingerprint()
     if folder.exists() and _known(folder) != fingerprint:
-        raise InputError("holds something else than these pairs", where=folder, hint="name another folder")
+        raise InputError("exists and contains other data", where=folder, hint="name another folder")
     if not folder.exists():
         try:
             with replacing_folder(folder, busy=_BUSY) as fresh:
@@ -47,7 +51,7 @@ def save(source: MemorySource, folder: Path) -> Location:
 
 
 def _known(folder: Path) -> str | None:
-    """The fingerprint of what was saved in a folder; None where it was not made here."""
+    """The fingerprint of the data saved in a folder; None if the folder was not written by `save`."""
     try:
         return str(json.loads((folder / "saved.json").read_text("utf-8"))["fingerprint"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -68,4 +72,4 @@ def _write(source: MemorySource, folder: Path) -> None:
         try:
             as_rgb(picture).save(folder / name, format="PNG")
         except UnusableError as error:
-            raise InputError(f"picture {name}: {error}", where=source.name) from error
+            raise InputError(f"image {name}: {error}", where=source.name) from error

@@ -1,4 +1,4 @@
-"""Rows in several `.npy` files, read as if they were one array: memory-mapped, never loaded as a whole."""
+"""Several `.npy` files read as one array, memory-mapped and never loaded as a whole."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,17 +10,16 @@ from crcl.errors import InputError
 
 
 class Shards:
-    """Arrays `(rows, …)` of one size, one after the other; float16 and float32 may be mixed."""
+    """Arrays `(rows, …)` of one row size, concatenated; float16 and float32 may be mixed."""
 
     def __init__(self, parts: Sequence[np.ndarray], names: Sequence[str] = ()) -> None:
-        """Take at least one array; `names` say for messages where each comes from."""
+        """Concatenate one or more arrays; `names` are their names in messages."""
         self.parts = list(parts)
         self.names = list(names) or [f"part {number}" for number in range(len(parts))]
         self.offsets = np.cumsum([0, *(len(part) for part in parts)])
         different = [
             InputError(
-                f"{_size(part)} numbers per row, but {self.names[0]} has {_size(parts[0])}; "
-                "the vectors of one side are of one size",
+                f"{_size(part)} numbers per row, but {self.names[0]} has {_size(parts[0])}; all rows need one size",
                 where=name,
             )
             for name, part in zip(self.names, parts, strict=True)
@@ -41,7 +40,7 @@ class Shards:
         return self.shape[0]
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        """A copy of some rows, in the order asked for."""
+        """A copy of some rows, in the given order."""
         rows = np.asarray(rows)
         found = np.empty((len(rows), *self.shape[1:]), dtype=self.dtype)
         of_part = np.searchsorted(self.offsets, rows, side="right") - 1
@@ -51,7 +50,7 @@ class Shards:
         return found
 
     def place(self, row: int | np.integer) -> str:
-        """Where a row is, for a message."""
+        """The file and row within it of a row, for messages."""
         part = int(np.searchsorted(self.offsets, row, side="right")) - 1
         return f"{self.names[part]}: row {row - self.offsets[part]}"
 

@@ -15,7 +15,7 @@ _DIGESTED = 64 * 2**20  # bytes of features, as float32, that their digest reads
 
 @dataclass(frozen=True)
 class Split:
-    """N pairs over M images; pair i is (image `image_index[i]`, caption i), and i is its name everywhere."""
+    """N pairs over M images; pair i is (image `image_index[i]`, caption i), and i identifies it everywhere."""
 
     captions: Sequence[str]
     """N captions."""
@@ -28,16 +28,16 @@ class Split:
     truth: np.ndarray | None = None
     """(N,) bool, whether pair i really matches; for measuring only."""
     source: str = ""
-    """The features' file, for messages."""
+    """The features file, for messages."""
     feature_rows: np.ndarray | None = None
-    """(M,) int64, the stored row of image m; None where image m is row m."""
+    """(M,) int64, the row of image m in `features`; None if image m is row m."""
     caption_rows: np.ndarray | None = None
-    """(N,) int64, the row of caption i in the table it was read from; None where it is row i."""
+    """(N,) int64, the row of caption i in the table it was read from; None if it is row i."""
     text_features: Shards | None = None
-    """(rows of the table, G), a vector for each caption, where they come with some; read it through `gather_texts`."""
+    """(rows of the table, G), the vectors of the captions, if they have any; read it through `gather_texts`."""
 
     def __post_init__(self) -> None:
-        """Refuse parts that do not belong together."""
+        """Raise an error if the parts do not fit together."""
         name = self.source or "pairs"
         if self.features.ndim != 3:
             raise InputError(f"features have shape {self.features.shape}, expected (images, regions, size)", where=name)
@@ -51,13 +51,13 @@ class Split:
                 where=name,
             )
         if len(self.image_index) and not (self.image_index.min() >= 0 and self.image_index.max() < self.images):
-            raise InputError(f"the image index leaves the range 0 to {self.images - 1}", where=name)
+            raise InputError(f"the image index must be from 0 to {self.images - 1}", where=name)
         if self.truth is not None and self.truth.shape != self.image_index.shape:
             raise InputError(
                 f"truth has shape {self.truth.shape}, the image index {self.image_index.shape}", where=name
             )
         if self.text_features is not None and self.caption_rows is None and len(self.text_features) != len(self):
-            raise InputError(f"{len(self)} captions, but vectors of {len(self.text_features)}", where=name)
+            raise InputError(f"{len(self)} captions, but {len(self.text_features)} caption vectors", where=name)
 
     def __len__(self) -> int:
         """N, the number of pairs."""
@@ -70,20 +70,20 @@ class Split:
 
     @property
     def rows(self) -> np.ndarray:
-        """(N,) the row of each caption in what it was read from."""
+        """(N,) the row of each caption in the table it was read from."""
         return np.arange(len(self)) if self.caption_rows is None else self.caption_rows
 
     def fingerprint(self) -> str:
-        """What these pairs are known by: a hash of captions, image names and which goes with which."""
+        """A hash of the captions, the image ids and the image of each caption."""
         digest = hashlib.sha256(np.ascontiguousarray(self.image_index, dtype="<i8").tobytes())
         for text in (*self.image_ids, *self.captions):
             digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
         return digest.hexdigest()
 
     def features_digest(self) -> str:
-        """What the features are known by: a hash of their shape and of images spread evenly, and of captions' vectors.
+        """A hash of the shape and of an evenly spread sample of the features, and of the caption vectors.
 
-        Of either 64 MiB are read, or all where there are fewer; it can miss a change of single images among the others.
+        Reads at most 64 MiB of each, so it can miss a change of single images in larger files.
         """
         digest = hashlib.sha256()
         rows = np.arange(self.images) if self.feature_rows is None else self.feature_rows
@@ -99,20 +99,20 @@ class Split:
         return digest.hexdigest()
 
     def blind(self) -> "Split":
-        """The same pairs without truth: what training gets."""
+        """The same pairs without truth, for training."""
         return replace(self, truth=None)
 
     def show(self, image_index: np.ndarray) -> "Split":
-        """The same captions with other images (N,); true where the image stays what it was."""
+        """The same captions with other images (N,); truth is whether the image of a pair stays the same."""
         shown = np.asarray(image_index, dtype=np.int64)
         if shown.shape != self.image_index.shape:
-            raise InputError(f"{len(self)} captions need as many images to show, not an array of shape {shown.shape}")
+            raise InputError(f"{len(self)} captions need an image index of as many entries, not of shape {shown.shape}")
         return replace(self, image_index=shown, truth=shown == self.image_index)
 
     def gather(self, images: np.ndarray) -> np.ndarray:
         """A fresh float32 copy of these images' features, (len(images), R, F); refuses NaN and infinity."""
         rows = np.asarray(images) if self.feature_rows is None else self.feature_rows[images]
-        # indexing with an array copies, so nothing done to the result reaches the file
+        # indexing with an array copies, so changes to the result do not reach the file
         regions = np.asarray(self.features[rows]).astype(np.float32, copy=False)
         bad = not_finite(regions)
         if len(bad):
@@ -127,7 +127,7 @@ class Split:
     def gather_texts(self, captions: np.ndarray) -> np.ndarray:
         """A fresh float32 copy of these captions' vectors, (len(captions), G); refuses NaN and infinity."""
         if self.text_features is None:
-            raise InputError("the captions come without vectors", where=self.source or "pairs")
+            raise InputError("the captions have no vectors", where=self.source or "pairs", hint="pass {text_features}")
         rows = np.asarray(captions) if self.caption_rows is None else self.caption_rows[captions]
         vectors = self.text_features[rows].astype(np.float32, copy=False)
         bad = not_finite(vectors)
@@ -145,7 +145,9 @@ class Split:
 def not_finite(values: np.ndarray) -> np.ndarray:
     """Numbers of the rows that hold NaN or infinity."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum()):  # one quick pass; the sum may also overflow by itself
+        if np.isfinite(
+            values.sum()
+        ):  # quick check; a finite sum proves finite values, an infinite one may be an overflow
             return np.empty(0, dtype=np.int64)
     return np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))
 

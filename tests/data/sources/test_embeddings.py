@@ -109,17 +109,26 @@ def truncate(name: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (overwrite("img_emb/img_emb_1.npy", np.array([{}, 1], dtype=object)), "img_emb_1.npy: holds Python objects"),
+        (overwrite("img_emb/img_emb_1.npy", np.array([{}, 1], dtype=object)), "img_emb_1.npy: contains Python objects"),
         (overwrite("img_emb/img_emb_1.npy", np.zeros((20, 16))), "img_emb_1.npy: vectors are float64, expected float"),
         (overwrite("text_emb/text_emb_2.npy", np.zeros(20, np.float32)), r"text_emb_2.npy: vectors have shape \(20,\)"),
         (overwrite("text_emb/text_emb_2.npy", np.zeros((20, 9), np.float32)), "text_emb_2.npy: 9 numbers per row, but"),
         (overwrite("text_emb/text_emb_0.npy", np.zeros((19, 16), np.float32)), "text_emb_0.npy: 19 rows, but .*_0.npy"),
         (overwrite("text_emb/text_emb_0.npy", np.zeros((0, 16), np.float32)), "text_emb_0.npy: empty, shape"),
-        (truncate("img_emb/img_emb_0.npy"), "img_emb_0.npy: not a whole .npy file"),
+        (truncate("img_emb/img_emb_0.npy"), "img_emb_0.npy: not a complete .npy file"),
         (truncate("metadata/metadata_0.parquet"), "metadata_0.parquet: not a readable parquet table"),
-        (lambda folder: (folder / "text_emb/text_emb_1.npy").unlink(), "text_emb: no .npy file with number 1, to go"),
-        (lambda folder: (folder / "img_emb/img_emb_1.npy").unlink(), "img_emb: no .npy file with number 1, to go with"),
-        (lambda folder: (folder / "metadata").rename(folder / "other"), "metadata: not found; embeddings are a folder"),
+        (
+            lambda folder: (folder / "text_emb/text_emb_1.npy").unlink(),
+            "text_emb: no .npy file with number 1, which belongs to",
+        ),
+        (
+            lambda folder: (folder / "img_emb/img_emb_1.npy").unlink(),
+            "img_emb: no .npy file with number 1, which belongs to",
+        ),
+        (
+            lambda folder: (folder / "metadata").rename(folder / "other"),
+            "metadata: not found; a folder of embeddings has",
+        ),
         (overwrite("img_emb/copy_1.npy", np.zeros((20, 16))), "img_emb_1.npy: has the same number as copy_1.npy"),
         (change("metadata/metadata_1.parquet", {"caption": ["a"], "url": ["b"]}), "metadata_1.parquet: 1 rows, but"),
         (
@@ -182,5 +191,5 @@ def test_vectors_that_do_not_fit_the_table_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"pairs.csv: 20 rows, but .*few.npy has features of 19 images; .*an ids file"):
         read(table, "train", **options)
     (tmp_path / "img_emb").mkdir()
-    with pytest.raises(InputError, match="features and ids are given for a table only"):
+    with pytest.raises(InputError, match="this folder has its own features and ids; pass these with a table only"):
         read(tmp_path, "train", text_features=tmp_path / "images.npy")

@@ -127,7 +127,7 @@ def test_the_same_picture_twice_is_one_image() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (({"image": IMAGES, "caption": CAPTIONS[:2]},), "columns of different lengths: 'image' 4, 'caption' 2"),
+        (({"image": IMAGES, "caption": CAPTIONS[:2]},), "columns have different lengths: 'image' 4, 'caption' 2"),
         (
             ({"images": IMAGES, "caption": CAPTIONS},),
             "no column 'image' (did you mean 'images'?); columns: images",
@@ -136,16 +136,16 @@ def test_the_same_picture_twice_is_one_image() -> None:
         ((columns(caption=["x", 5, "y", b"z"]),), "row 2: caption is int '5', expected text"),
         ((columns(caption=["x", 5, "y", b"z"]),), "row 4: caption is bytes"),
         ((columns(image=["a", 1.5, "c", "d"]),), "row 2: image is float '1.5', expected a file name, a number or"),
-        ((columns(image=["a", "b\nc", "c", "d"]),), "row 2: a name of an image with a line break"),
+        ((columns(image=["a", "b\nc", "c", "d"]),), "row 2: the image name contains a line break"),
         ((columns(split=["train", None, "dev", "dev"]),), "row 2: empty split"),
         ((columns(caption=["x", None, "y", "z"]),), "row 2: empty caption; each row needs an image and a caption"),
         ((columns(caption=["x", "caf\udce9", "y", "z"]),), "not UTF-8"),
         (({"image": [], "caption": []},), "no rows"),
-        ((IMAGES, CAPTIONS[:3]), "4 images, but 3 captions; give one for each"),
+        ((IMAGES, CAPTIONS[:3]), "4 images, but 3 captions; give one caption per image"),
         ((IMAGES,), "list: expected a path, a table, or images with their captions; pass captions=..."),
         ((IMAGES, [None, *CAPTIONS[1:]]), "empty caption"),
         (([Image.new("L", (1, 1)), "a.jpg"], ["x", "y"]), "row 2: image is str 'a.jpg', expected a PIL image"),
-        ((FEATURES, CAPTIONS), "4 captions for 3 images: no number of captions per image fits; expected 3 captions (1"),
+        ((FEATURES, CAPTIONS), "4 captions for 3 images, which is not a multiple; expected 3 captions (1"),
         ((FEATURES.astype(int), CAPTIONS[:3]), "features are int64, expected float16 or float32"),
         ((FEATURES[0, 0], CAPTIONS), "features have shape (5,)"),
         ((FEATURES[:, :, :, None], CAPTIONS[:3]), "features have shape (3, 2, 5, 1)"),
@@ -157,12 +157,12 @@ def test_what_does_not_fit_is_refused_with_its_row_and_what_was_expected(given: 
 
 def test_an_index_and_ids_must_fit_the_features() -> None:
     assert "need an image index of 4 whole numbers" in refusal(FEATURES, CAPTIONS, image_index=[0, 1])
-    assert "leaves the range 0 to 2" in refusal(FEATURES, CAPTIONS, image_index=[0, 1, 2, 3])
+    assert "must be from 0 to 2" in refusal(FEATURES, CAPTIONS, image_index=[0, 1, 2, 3])
     assert "2 ids, but features of 3 images" in refusal(FEATURES, CAPTIONS[:3], ids=["a", "b"])
-    assert "these name several: 'a' (2 times)" in refusal(FEATURES, CAPTIONS[:3], ids=["a", "b", "a"])
+    assert "duplicate image ids: 'a' (2 times)" in refusal(FEATURES, CAPTIONS[:3], ids=["a", "b", "a"])
     assert "4 rows, but features of 3 images; pass ids=..." in refusal(columns(), features=FEATURES)
     assert "image 'b.jpg' has no features" in refusal(columns(), features=FEATURES, ids=["a.jpg", "b.jpeg", "c.jpg"])
-    assert "text features of 2 captions, but there are 4 rows" in refusal(
+    assert "4 rows, but text features of 2 captions" in refusal(
         columns(), features=FEATURES, ids=["a.jpg", "b.jpg", "c.jpg"], text_features=np.ones((2, 3))
     )
 

@@ -130,14 +130,14 @@ def test_missing_files_are_answered_with_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "train_caps.txt").rename(tmp_path / "train_cap.txt")
     assert "train_caps.txt: not found (did you mean 'train_cap.txt'?), expected one caption" in refusal(tmp_path)
     assert "not found (did you mean" in refusal(tmp_path.with_name(tmp_path.name + "x"))
-    assert "there is no folder" in refusal(tmp_path / "no" / "where")
+    assert "does not exist" in refusal(tmp_path / "no" / "where")
     assert "expected a folder with {split}_ims.npy files, or a table (.csv" in refusal(tmp_path / "train_ims.npy")
 
 
 def test_a_folder_without_features_says_what_it_holds(tmp_path: Path) -> None:
-    assert "no train_ims.npy; the folder holds nothing" in refusal(tmp_path)
+    assert "no train_ims.npy; it contains no files" in refusal(tmp_path)
     (tmp_path / "pairs.csv").touch()
-    assert f"to read a table give its name: {tmp_path / 'pairs.csv'}" in refusal(tmp_path)
+    assert f"to read a table, name the file: {tmp_path / 'pairs.csv'}" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_folder_without_features_says_what_it_holds(tmp_path: Path) -> None:
         (np.zeros((2, 2, 2), np.int64), "features are int64, expected float16 or float32"),
         (np.zeros((2, 2, 2), np.float64), "features are float64, expected float16 or float32"),
         (np.zeros((0, 2, 2), np.float32), "empty, shape (0, 2, 2)"),
-        (np.array([[None]], dtype=object), "holds Python objects, which are not loaded"),
+        (np.array([[None]], dtype=object), "contains Python objects, which are never loaded"),
     ],
 )
 def test_features_of_a_wrong_kind_are_refused(tmp_path: Path, images: np.ndarray, message: str) -> None:
@@ -160,7 +160,7 @@ def test_half_a_features_file_is_refused(tmp_path: Path, kept: int) -> None:
     write_folder(tmp_path, features_of(4), 8)
     stored = tmp_path / "train_ims.npy"
     stored.write_bytes(stored.read_bytes()[:kept])
-    assert "train_ims.npy: not a whole .npy file" in refusal(tmp_path)
+    assert "train_ims.npy: not a complete .npy file" in refusal(tmp_path)
 
 
 def test_nan_in_the_features_is_refused_when_the_image_is_used(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_ids_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert "train_ids.txt: 2 ids, expected 3 (one per image) or 6 (one per caption)" in refusal(
         write_folder(tmp_path, features_of(3), 6, ids=ids)
     )
-    assert "these name several: 'a' (2 times)" in refusal(
+    assert "duplicate image ids: 'a' (2 times)" in refusal(
         write_folder(tmp_path, features_of(3), 6, ids=["a", "b", "a"])
     )
     assert "train_ids.txt:2: empty id" in refusal(write_folder(tmp_path, features_of(3), 6, ids=["a", "", "b"]))
@@ -210,10 +210,10 @@ def test_a_broken_table_of_captions_is_refused_line_by_line(tmp_path: Path) -> N
     assert "train_caps.tsv:2: 1 columns, expected two: image id, caption" in message
     assert "train_caps.tsv:3: empty caption" in message
     assert "train_caps.tsv:4: 3 columns" in message
-    assert "train_caps.tsv:6: a caption of several lines" in message
+    assert "train_caps.tsv:6: a caption with several lines" in message
     (tmp_path / "train_caps.tsv").write_text("1\ta\n2\tb\n")
     assert "2 captions for 3 images" in refusal(tmp_path)
 
 
 def test_a_folder_takes_no_features_or_ids(tmp_path: Path) -> None:
-    assert "for a table only" in refusal(write_folder(tmp_path, features_of(2), 2), features=tmp_path / "a.npy")
+    assert "with a table only" in refusal(write_folder(tmp_path, features_of(2), 2), features=tmp_path / "a.npy")

@@ -86,7 +86,7 @@ def test_two_images_make_one_for_each_split_and_one_is_refused(tmp_path: Path) -
     write_images(tmp_path, ["a", "b"])
     path = write_table(tmp_path / "pairs.csv", [{"image": name, "caption": "x"} for name in "ab"])
     assert formats.read(path).images == formats.read(path, "dev").images == 1
-    assert "a single image, 'a', cannot be cut" in refusal(
+    assert "only one image, 'a', which cannot be split" in refusal(
         write_table(tmp_path / "one.csv", [{"image": "a", "caption": "x"}])
     )
 
@@ -103,7 +103,7 @@ def test_numbers_are_names_of_images_too(tmp_path: Path) -> None:
 def test_space_around_a_name_and_empty_lines_do_not_matter(tmp_path: Path) -> None:
     write_images(tmp_path, ["a", "b"])
     (tmp_path / "pairs.jsonl").write_text('\n{"image": " a", "caption": "x "}\n\n{"image": "a ", "caption": "y"}\n')
-    assert "a single image, 'a'" in refusal(tmp_path / "pairs.jsonl")
+    assert "only one image, 'a'" in refusal(tmp_path / "pairs.jsonl")
 
 
 def test_features_and_ids_are_found_by_name_or_as_given(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_table_without_the_columns_is_refused_with_those_it_has(tmp_path: Path
 
 def test_two_columns_of_one_name_are_refused_where_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("image,caption,caption\na.jpg,a dog,a cat\n")
-    assert "pairs.csv: two columns 'caption', and one is read" in refusal(tmp_path / "pairs.csv")
+    assert "pairs.csv: two columns 'caption'; rename or remove one" in refusal(tmp_path / "pairs.csv")
 
 
 @pytest.mark.parametrize(
@@ -141,17 +141,17 @@ def test_two_columns_of_one_name_are_refused_where_it_is_read(tmp_path: Path) ->
 )
 def test_another_sign_between_the_columns_is_named(tmp_path: Path, name: str, mark: str, told: str) -> None:
     (tmp_path / name).write_text("image,caption\na.jpg,a dog\n".replace(",", mark))
-    assert f"the columns seem to be separated by {told}." in refusal(tmp_path / name)
+    assert f"the columns seem to be separated by {told};" in refusal(tmp_path / name)
     other = "," if name == "pairs.csv" else "\t"
     (tmp_path / name).write_text(
         f"image{mark}caption\na.jpg{mark}a dog{other} a cat\n"
     )  # rows seem to have two columns
-    assert f"the columns seem to be separated by {told}." in refusal(tmp_path / name)
+    assert f"the columns seem to be separated by {told};" in refusal(tmp_path / name)
 
 
 def test_a_file_of_blank_lines_has_no_rows(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text("\n\n")
-    assert "pairs.jsonl: no rows" in refusal(tmp_path / "pairs.jsonl")
+    assert "pairs.jsonl: has no rows" in refusal(tmp_path / "pairs.jsonl")
 
 
 @SUFFIXES
@@ -242,9 +242,9 @@ def test_a_quotation_mark_that_is_never_closed_does_not_swallow_the_rest_of_a_ta
     lines = ["image,caption", "001,a dog", '002,"a cat', "003,a ball", "001,a car"]
     path = tmp_path / f"pairs{suffix}"
     path.write_text("\n".join(lines).replace(",", comma) + "\n")
-    assert f"{path}:3: a quotation mark that begins here is never closed" in refusal(path)
+    assert f"{path}:3: a quotation mark that opens here is never closed" in refusal(path)
     path.write_text("\n".join([*lines, *["001,a dog"] * 20_000]).replace(",", comma) + "\n")  # beyond csv's own limit
-    assert f"{path}:3: a quotation mark that begins here is never closed" in refusal(path)
+    assert f"{path}:3: a quotation mark that opens here is never closed" in refusal(path)
     lines[2:4] = ['002,"a cat', 'on two lines"', "003,a ball of 5 "]
     lines[-1] = '003,"a last one,\nalso on ""two"" lines"'
     path.write_text("\n".join(lines).replace(",", comma) + "\n")
@@ -272,16 +272,14 @@ def test_ids_and_features_of_a_table_must_agree(tmp_path: Path) -> None:
     assert "ids.txt: 2 ids, but " in refusal(path)
     assert "has features of 3 images" in refusal(path)
     (tmp_path / "ids.txt").write_text("001\n002\n001\n")
-    assert "these name several: '001' (2 times)" in refusal(path)
+    assert "duplicate image ids: '001' (2 times)" in refusal(path)
 
 
 def test_a_missing_table_and_a_missing_split_are_answered_with_the_nearest(tmp_path: Path) -> None:
     write_images(tmp_path, ["001", "002", "003"])
     path = write_table(tmp_path / "pairs.csv", ROWS)
     assert "pair.csv: not found (did you mean 'pairs.csv'?)" in refusal(tmp_path / "pair.csv")
-    assert "no row of split 'trian' (did you mean 'train'?); its column 'split' has dev, train" in refusal(
-        path, "trian"
-    )
+    assert "no row of split 'trian' (did you mean 'train'?); splits: dev, train" in refusal(path, "trian")
 
 
 @SUFFIXES

@@ -89,10 +89,13 @@ def test_fewer_than_one_word_is_refused() -> None:
         ("{", "not a JSON file"),
         (["a"], "no 'word2idx' .* found list"),
         ({"words": {}}, "no 'word2idx' .* found words"),
-        ({"word2idx": {word: i for i, word in enumerate([*SPECIALS, "a"])} | {"b": 9}}, "numbered 0 to 5"),
-        ({"word2idx": {word: i for i, word in enumerate(SPECIALS)} | {"b": "4"}}, "numbered 0 to 4"),
-        ({"word2idx": {word: i for i, word in enumerate(SPECIALS)} | {"b": 3}}, "each number once"),
-        ({"word2idx": {word: i for i, word in enumerate(["a", *SPECIALS])}}, "starts with <pad> <start> <end> <unk>"),
+        ({"word2idx": {word: i for i, word in enumerate([*SPECIALS, "a"])} | {"b": 9}}, "the ids 0 to 5"),
+        ({"word2idx": {word: i for i, word in enumerate(SPECIALS)} | {"b": "4"}}, "the ids 0 to 4"),
+        ({"word2idx": {word: i for i, word in enumerate(SPECIALS)} | {"b": 3}}, "each once"),
+        (
+            {"word2idx": {word: i for i, word in enumerate(["a", *SPECIALS])}},
+            "must start with <pad> <start> <end> <unk>",
+        ),
         ({"word2idx": {word: i for i, word in enumerate(SPECIALS)}, "idx2word": {"0": "x"}}, "not the inverse"),
     ],
 )
@@ -103,7 +106,7 @@ def test_a_file_that_is_no_vocabulary_is_refused_by_name(tmp_path: Path, content
 
 
 def test_repeated_words_are_refused() -> None:
-    with pytest.raises(InputError, match="repeated: dog"):
+    with pytest.raises(InputError, match="duplicate words in the vocabulary: dog"):
         Vocabulary([*SPECIALS, "dog", "dog"])
 
 

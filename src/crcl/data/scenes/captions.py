@@ -6,12 +6,12 @@ from crcl.data.scenes.world import SHAPES, SIZES, Scene, Thing, pick
 from crcl.errors import InputError
 
 MOST_CAPTIONS = 50
-"""More are refused: the wordings would run out."""
+"""Upper limit, so that the grammar does not run out of different captions."""
 COUNTS = {2: "two", 3: "three"}
 
 
 def relation(first: Thing, second: Thing) -> tuple[str, ...]:
-    """Wordings, all true, of where the first thing lies as seen from the second."""
+    """Phrases, all true, for the position of the first thing relative to the second."""
     right, down = first.x - second.x, first.y - second.y
     sideways = ("to the left of", "left of") if right < 0 else ("to the right of", "right of")
     upright = ("above", "over") if down < 0 else ("below", "under")
@@ -22,18 +22,18 @@ def relation(first: Thing, second: Thing) -> tuple[str, ...]:
     return (f"{upright[0]} and {sideways[0]}", f"{upright[0]} and {sideways[0]}", upright[0], sideways[0])
 
 
-def tell(scene: Scene, rng: np.random.Generator, *, count: int = 5) -> list[str]:
-    """Sentences that hold for the scene; they differ in wording, order and in how much they tell."""
+def write_captions(scene: Scene, rng: np.random.Generator, *, count: int = 5) -> list[str]:
+    """Different true captions of a scene, which vary in wording, order and detail."""
     if not 1 <= count <= MOST_CAPTIONS:
         raise InputError(f"captions per image must be from 1 to {MOST_CAPTIONS}, not {count}")
-    told: dict[str, None] = {}
-    while len(told) < count:
-        told[_caption(scene, rng)] = None
-    return list(told)
+    captions: dict[str, None] = {}
+    while len(captions) < count:
+        captions[_caption(scene, rng)] = None
+    return list(captions)
 
 
 def _caption(scene: Scene, rng: np.random.Generator) -> str:
-    """One sentence; every kind names enough that it seldom holds for another scene by chance."""
+    """One caption; every kind names enough details that it is seldom true of another scene."""
     things = [scene.things[i] for i in rng.permutation(len(scene.things))]
     first, second = things[:2]
     kind = pick(rng, ["related"] * 8 + ["listed"] * 5 + ["counted"] * 3 + ["single"] * 2 + ["colours", "between"])
@@ -81,7 +81,7 @@ def _counted(scene: Scene, things: list[Thing], rng: np.random.Generator) -> str
 
 
 def _name(thing: Thing, rng: np.random.Generator, *, sized: bool = False) -> str:
-    """Such as `a tiny red disc`; the size is told in half of the cases unless asked for."""
+    """A thing in words, such as `a tiny red disc`; names its size always if `sized`, otherwise half of the time."""
     words = [thing.colour, pick(rng, SHAPES[thing.shape])]
     if sized or rng.random() < 0.5:
         words.insert(0, pick(rng, SIZES[thing.size]))

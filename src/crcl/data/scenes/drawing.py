@@ -1,4 +1,4 @@
-"""Pictures of scenes."""
+"""Drawing a scene as an image."""
 
 from math import cos, pi, sin
 
@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 from crcl.data.scenes.world import BACKGROUNDS, COLOURS, SIDE, Scene, Thing
 
 SMOOTH = 3
-"""Scenes are drawn this much larger and reduced, so that edges are smooth."""
+"""Scenes are drawn this many times larger and then reduced, for smooth edges."""
 
 
 def draw(scene: Scene, rng: np.random.Generator) -> Image.Image:
@@ -58,7 +58,7 @@ OUTLINES: dict[str, list[tuple[float, float]]] = {
         for t in (k * pi / 20 for k in range(40))
     ],
 }
-"""Polygons around the origin, to be multiplied by the radius."""
+"""Polygons around the origin, for a radius of 1."""
 
 
 def _scaled(*numbers: float) -> list[float]:

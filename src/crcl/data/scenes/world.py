@@ -1,4 +1,4 @@
-"""What a scene is: coloured shapes on a background, at random."""
+"""Scenes of coloured shapes on a background, and drawing one at random."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,13 +48,13 @@ LAYOUTS = {
     "roof": [(0, 2), (1, 0), (2, 2)],
     "valley": [(0, 0), (1, 2), (2, 0)],
 }
-"""Places of three things on a 3 x 3 raster, as (column, row)."""
+"""Positions of three things on a 3 x 3 grid, as (column, row)."""
 Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True)
 class Thing:
-    """One coloured shape, with its middle and radius in pixels; y grows downwards."""
+    """One coloured shape, with its centre and radius in pixels; y grows downwards."""
 
     shape: str
     colour: str
@@ -66,7 +66,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class Scene:
-    """Two or three things of different colours on a background; `layout` names how they lie."""
+    """Two or three things of different colours on a background; `layout` is a key of `LAYOUTS`."""
 
     things: tuple[Thing, ...]
     layout: str
@@ -75,7 +75,7 @@ class Scene:
 
     @property
     def description(self) -> tuple[object, ...]:
-        """All that captions can tell of the scene: two scenes with the same description look alike."""
+        """Layout and things of the scene; scenes with the same description look alike."""
         return (self.layout, *((thing.size, thing.colour, thing.shape) for thing in self.things))
 
 
@@ -85,7 +85,7 @@ def random_scene(rng: np.random.Generator) -> Scene:
     layout = pick(rng, list(LAYOUTS) if count == 3 else ["row", "column", "falling", "rising"])
     places = LAYOUTS[layout] if count == 3 else [LAYOUTS[layout][0], LAYOUTS[layout][2]]
     colours = rng.permutation(list(COLOURS))[:count]
-    # two things stand a little closer together than the outer ones of three
+    # two things are a little closer together than the outer two of three
     step = 30.0 if count == 3 else float(rng.uniform(21, 29))
     things = []
     for (column, row), colour in zip(places, colours, strict=True):
@@ -97,5 +97,5 @@ def random_scene(rng: np.random.Generator) -> Scene:
 
 
 def pick(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
-    """One of several, at random."""
+    """A random element."""
     return choices[int(rng.integers(len(choices)))]

@@ -1,4 +1,4 @@
-"""Layouts of data, one file each: recognised by looking at the path."""
+"""Layouts of data, one module each, and opening data in whatever layout it has."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from crcl.errors import InputError, did_you_mean
 
 
 class Layout(NamedTuple):
-    """How a layout is recognised and opened."""
+    """Functions that recognise and open a layout."""
 
     recognises: Callable[[Path], bool]
     open: Callable[[Location, Path | None], Source]
@@ -28,16 +28,16 @@ _EXPECTED = f"a folder with {{split}}{precomp.IMAGES} files, or a table ({', '.j
 
 
 def layout_of(path: str | Path) -> str | None:
-    """The name of the layout that a path is in; None where it is in none."""
+    """The name of the layout of a path; None if no layout recognises it."""
     return next((name for name, layout in LAYOUTS.items() if layout.recognises(Path(path))), None)
 
 
 def open_source(location: Location, *, images: str | Path | None = None) -> Source:
-    """The data at a location, opened but not yet read.
+    """Open the data at a location, without reading it yet.
 
     Args:
-        location: Where the data lies.
-        images: The folder of the image files, where the layout has names of images only.
+        location: Where the data is stored.
+        images: The folder of the image files.
     """
     if images is not None:
         require_folder(Path(images))
@@ -48,16 +48,16 @@ def open_source(location: Location, *, images: str | Path | None = None) -> Sour
 
 
 def _not_recognised(path: Path) -> InputError:
-    """What was found instead of data."""
+    """The error for a path that no layout recognises."""
     if not path.is_dir():
         if not path.exists():
             require(path, purpose=_EXPECTED)
         return InputError(f"expected {_EXPECTED}", where=path)
     found = sorted(file.name for file in path.iterdir())
     tables = [name for name in found if name.endswith(table.SUFFIXES) and not name.endswith("_caps.tsv")]
-    advice = f"; to read a table give its name: {path / tables[0]}" if tables else ""
+    advice = f"; to read a table, name the file: {path / tables[0]}" if tables else ""
     wanted = f"train{precomp.IMAGES}"
     return InputError(
-        f"no {wanted}{did_you_mean(wanted, found)}{advice}; the folder holds {', '.join(found[:SHOWN]) or 'nothing'}",
+        f"no {wanted}{did_you_mean(wanted, found)}{advice}; it contains {', '.join(found[:SHOWN]) or 'no files'}",
         where=path,
     )

@@ -1,4 +1,4 @@
-"""What every layout of data gives: where the data lies, its splits, its rows."""
+"""The interface of a data source: location, splits, rows, features."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,35 +13,35 @@ from crcl.data.split import Split
 from crcl.errors import InputError
 
 Given = str | Path | np.ndarray | None
-"""Features or vectors as they may be given: a file, an array, or none."""
+"""Features or vectors that a user passes: a file, an array, or none."""
 Names = str | Path | Sequence[str] | None
-"""Names of images as they may be given: a file with one on each line, a list, or none."""
+"""Image ids that a user passes: a file with one per line, a list, or none."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where data lies: enough to open the same pairs again. A run's config keeps exactly these under `data.*`."""
+    """Where data is stored: all that is needed to open the same pairs again. A run's config has these as `data.*`."""
 
     path: str
     """A file or a folder."""
     features: str | None = None
     """Features file of a table's images."""
     text_features: str | None = None
-    """Vectors of a table's captions, one for each row."""
+    """File with the vectors of a table's captions, one per row."""
     ids: str | None = None
-    """The image of each row of the features, one on each line."""
+    """File with the image id of each row of the features, one per line."""
     image_column: str = "image"
     caption_column: str = "caption"
     skip_empty: bool = False
-    """Leave out a table's rows without an image or a caption, instead of refusing them."""
+    """Leave out rows of a table that lack an image or a caption, instead of raising an error."""
 
     @property
     def columns(self) -> Columns:
-        """The names of the columns that are read."""
+        """The names of the columns to read."""
         return Columns(self.image_column, self.caption_column)
 
     def absolute(self) -> "Location":
-        """The same with whole paths, so that it holds from any folder."""
+        """The same location with absolute paths."""
         return replace(
             self,
             path=str(Path(self.path).absolute()),
@@ -51,7 +51,7 @@ class Location:
         )
 
     def settings(self) -> dict[str, Any]:
-        """The same as settings of a config, by their keys; only those that say something."""
+        """The location as config settings by key, without those that are unset."""
         return {f"data.{key}": value for key, value in asdict(self).items() if value not in (None, False)}
 
 
@@ -60,51 +60,53 @@ def _absolute(path: str | None) -> str | None:
 
 
 def refuse_features(location: Location, *given: object) -> None:
-    """Refuse features for a folder that holds its own."""
+    """Raise an error if features are given for a folder that contains its own."""
     named = (location.features, location.ids, location.text_features, *given)
     if any(value is not None for value in named):
-        raise InputError("features and ids are given for a table only; a folder holds its own", where=location.path)
+        raise InputError(
+            "this folder has its own features and ids", where=location.path, hint="pass these with a table only"
+        )
 
 
 def require_folder(folder: Path) -> None:
-    """Refuse a folder of images that does not exist."""
+    """Raise an error if the folder of images does not exist."""
     if not folder.is_dir():
-        raise InputError("no such folder; it must hold the images", where=folder)
+        raise InputError("no such folder", where=folder, hint="name the folder of the images")
 
 
 class Source(Protocol):
-    """Data in one layout. A layout is one file in this package: such a class, and a line in the table of layouts.
+    """Data in one layout. A layout is one module of this package with such a class, and one entry in `LAYOUTS`.
 
-    Reading is lazy, and what was parsed is kept: copies made by `with_features` and `without_empty` share it.
+    Reading is lazy and cached; copies made by `with_features` and `without_empty` share the cache.
     """
 
     @property
     def name(self) -> str:
-        """What messages call the data: mostly its path."""
+        """The name of the data in messages, mostly its path."""
 
     @property
     def location(self) -> Location | None:
-        """Where the data lies; None while it lives in memory only."""
+        """Where the data is stored; None for data in memory."""
 
     @property
     def skip_empty(self) -> bool:
-        """Whether rows without an image or a caption are left out, instead of refused."""
+        """Whether rows that lack an image or a caption are left out, instead of raising an error."""
 
     @property
     def is_table(self) -> bool:
-        """Whether pairs are rows with names of images, whose features are made or given apart from them."""
+        """Whether pairs are rows with image names, whose features are stored separately."""
 
     @property
     def has_features(self) -> bool:
-        """Whether there are features of the images."""
+        """Whether the images have features."""
 
     @property
     def has_text_features(self) -> bool:
-        """Whether each caption comes with a vector."""
+        """Whether each caption has a vector."""
 
     @property
     def image_folder(self) -> Path | None:
-        """The folder that holds the image files, if it is known; no image is read from outside of it."""
+        """The folder of the image files; None if unknown. No image outside of it is read."""
 
     def splits(self) -> list[str]:
         """Names of the splits, in no particular order."""
@@ -113,21 +115,21 @@ class Source(Protocol):
         """The pairs of one split."""
 
     def rows(self) -> pa.Table | None:
-        """Columns image, caption and (if there) split of all pairs; None where each split has files of its own."""
+        """Columns image, caption and optionally split of all pairs; None if each split has its own files."""
 
     def with_features(self, features: Given, ids: Names, text_features: Given) -> "Source":
-        """The same data with these features; None keeps what there is."""
+        """The same data with other features; None keeps the present ones."""
 
     def with_images(self, folder: Path) -> "Source":
-        """The same data, whose image files are in this folder."""
+        """The same data with this folder of image files."""
 
     def without_empty(self) -> "Source":
-        """The same data, with rows that lack an image or a caption left out."""
+        """The same data without rows that lack an image or a caption."""
 
 
 @dataclass(frozen=True)
 class FolderSource:
-    """Data in a folder that holds its own features: what such layouts have in common. They add `splits` and `read`."""
+    """Base class of layouts whose folder contains features; subclasses add `splits` and `read`."""
 
     location: Location
     image_folder: Path | None = None
@@ -138,7 +140,7 @@ class FolderSource:
 
     @classmethod
     def open(cls, location: Location, images: Path | None = None) -> Self:
-        """The folder at a location; nothing is read yet."""
+        """The folder at a location, without reading it yet."""
         refuse_features(location)
         return cls(location, images)
 
@@ -152,15 +154,15 @@ class FolderSource:
         return None
 
     def with_features(self, features: Given, ids: Names, text_features: Given) -> Self:
-        """Refused: the folder has its own."""
+        """The same data; raises an error if anything is given, since the folder has its own features."""
         refuse_features(self.location, features, ids, text_features)
         return self
 
     def with_images(self, folder: Path) -> Self:
-        """The same data, whose image files are in this folder."""
+        """The same data with this folder of image files."""
         require_folder(folder)
         return replace(self, image_folder=folder)
 
     def without_empty(self) -> Self:
-        """The same: such folders have no empty rows."""
+        """The same data: such folders have no empty rows."""
         return self

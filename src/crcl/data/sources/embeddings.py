@@ -1,10 +1,10 @@
 """A folder of embeddings as clip-retrieval writes it, shard by shard.
 
     img_emb/*.npy         (rows, F) float16 or float32
-    text_emb/*.npy        (rows, G), row by row those of the captions
-    metadata/*.parquet    caption; image_path, image, url or key; split, if there is one
+    text_emb/*.npy        (rows, G), vectors of the captions
+    metadata/*.parquet    caption; image_path, image, url or key; optionally split
 
-Files of the three folders that end with the same number belong together.
+Files of the three folders whose names end with the same number belong together, row by row.
 """
 
 import re
@@ -26,11 +26,11 @@ from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
 FOLDERS = {"img_emb": ".npy", "text_emb": ".npy", "metadata": ".parquet"}
-_NAMES = ("image_path", "image", "url", "key")  # columns that say which image it is, the best first
+_NAMES = ("image_path", "image", "url", "key")  # columns that identify the image, in order of preference
 
 
 def recognises(path: Path) -> bool:
-    """Whether a folder looks like one of embeddings."""
+    """Whether a path is a folder of embeddings."""
     return (path / "img_emb").is_dir()
 
 
@@ -48,15 +48,15 @@ class EmbeddingsSource(FolderSource):
         return _read_metadata(self._shards[2])
 
     def rows(self) -> pa.Table:
-        """Columns image, caption and (if there) split of the metadata."""
+        """Columns image, caption and optionally split of the metadata."""
         return self._rows
 
     def splits(self) -> list[str]:
-        """The values of the column `split`, or train and dev where there is none."""
+        """The values of the column `split`, or train and dev without that column."""
         return splits_of(self._rows)
 
     def read(self, split: str) -> Split:
-        """Pairs of one split; its images are those that occur in it, in order of first appearance."""
+        """The pairs of one split; its images are in order of first appearance."""
         images_of, texts_of, metadata_of = self._shards
         images, texts = Shards.open(images_of), Shards.open(texts_of)
         refuse(_differences(images_of, images, texts_of, np.diff(texts.offsets).tolist()))
@@ -80,13 +80,13 @@ class EmbeddingsSource(FolderSource):
 
 
 def _find_shards(path: Path) -> list[list[Path]]:
-    """The files of each folder, in the order of their numbers; each number must be in all three."""
+    """The files of each folder, sorted by number; each number must be in all three folders."""
     found = [_numbered(path / folder, ending) for folder, ending in FOLDERS.items()]
     problems = []
     for number in sorted(set().union(*found)):
         there = next(files[number] for files in found if number in files)
         problems += [
-            InputError(f"no {ending} file with number {number}, to go with {there}", where=path / folder)
+            InputError(f"no {ending} file with number {number}, which belongs to {there}", where=path / folder)
             for (folder, ending), files in zip(FOLDERS.items(), found, strict=True)
             if number not in files
         ]
@@ -95,16 +95,18 @@ def _find_shards(path: Path) -> list[list[Path]]:
 
 
 def _numbered(folder: Path, ending: str) -> dict[int, Path]:
-    """The folder's files by the number that their names end with; 0 where there is none."""
+    """The files of a folder by the number at the end of their names, 0 without a number."""
     if not folder.is_dir():
-        raise InputError(f"not found; embeddings are a folder with {', '.join(FOLDERS)}", where=folder)
+        raise InputError(f"not found; a folder of embeddings has {', '.join(FOLDERS)}", where=folder)
     files: dict[int, Path] = {}
     for file in sorted(folder.glob(f"*{ending}")):
         digits = re.search(r"[0-9]{1,18}$", file.stem)
         number = int(digits[0]) if digits else 0
         if number in files:
             raise InputError(
-                f"has the same number as {files[number].name}", where=file, hint="number the files of a folder"
+                f"has the same number as {files[number].name}",
+                where=file,
+                hint="give each file of a folder another number",
             )
         files[number] = file
     if not files:
@@ -115,9 +117,9 @@ def _numbered(folder: Path, ending: str) -> dict[int, Path]:
 def _differences(
     images_of: Sequence[Path], images: Shards, others: Sequence[Path], rows: Sequence[int]
 ) -> list[InputError]:
-    """An error for each file that has not as many rows as that of its images."""
+    """An error for each file whose number of rows differs from that of its images."""
     return [
-        InputError(f"{count} rows, but {image} has {expected}; row by row they belong together", where=other)
+        InputError(f"{count} rows, but {image} has {expected}; both need the same number of rows", where=other)
         for image, expected, other, count in zip(images_of, np.diff(images.offsets), others, rows, strict=True)
         if count != expected
     ]
@@ -128,7 +130,7 @@ def _count(path: Path) -> int:
 
 
 def _read_metadata(paths: Sequence[Path]) -> pa.Table:
-    """The columns image, caption and (if there) split of all files, as trimmed strings without nulls."""
+    """The columns image, caption and optionally split of all files, as trimmed strings without nulls."""
     parts = [_read_part(path) for path in paths]
     different = [
         InputError(
@@ -140,7 +142,7 @@ def _read_metadata(paths: Sequence[Path]) -> pa.Table:
     refuse(different)
     table = pa.concat_tables(parts)
     if not len(table):
-        raise InputError("no rows, expected one image and caption in each", where=paths[0].parent)
+        raise InputError("has no rows", where=paths[0].parent)
     refuse_unnamed_splits(str(paths[0].parent), table)
     unnamed = pc.equal(table["image"], "")
     if pc.any(unnamed).as_py():
@@ -165,7 +167,7 @@ def _read_part(path: Path) -> pa.Table:
             for ours, theirs in columns.items()
             if theirs
         }
-        if name is None:  # each row is an image of its own
+        if name is None:  # unnamed rows get their row number as name
             texts = {"image": pa.chunked_array([pa.array([""] * len(table), pa.string())]), **texts}
         return pa.table(texts)
     except (pa.ArrowException, ValueError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Data that lives in memory: a DataFrame or another table of columns, lists of images and captions, arrays of features.
+"""Data in memory: a DataFrame or another table, lists of images and captions, arrays of features.
 
 Nothing here imports pandas: a table is anything with named columns.
 """
@@ -26,27 +26,27 @@ from crcl.data.split import Split
 from crcl.errors import InputError
 
 NAME = "pairs in memory"
-"""What messages call data that has no path."""
-_NUMBERED = "images/{:07d}.png"  # names of pictures without one, also where they are saved
+"""The name in messages of data without a path."""
+_NUMBERED = "images/{:07d}.png"  # names of PIL images, also the paths they are saved to
 
 
 @dataclass(frozen=True)
 class MemorySource:
-    """Rows in memory, with features, vectors or pictures in memory where there are some."""
+    """Rows in memory, optionally with features, vectors and PIL images."""
 
     table: pa.Table
-    """Columns image, caption and (if there) split, tidied."""
+    """Columns image, caption and optionally split, as trimmed strings without nulls."""
     name: str = NAME
     columns: Columns = USUAL
     skip_empty: bool = False
     features: np.ndarray | None = None
     """(images, R, F)."""
     row_of: Mapping[str, int] = field(default_factory=dict)
-    """The row of the features by the name of the image."""
+    """The row in `features` of each image, by name."""
     text_features: np.ndarray | None = None
     """(rows, G)."""
     pictures: Mapping[str, Image.Image] = field(default_factory=dict)
-    """Images that are in no file, by name."""
+    """PIL images by name."""
     images: Path | None = None
     """The folder of the image files."""
     location = None
@@ -59,20 +59,20 @@ class MemorySource:
 
     @property
     def has_text_features(self) -> bool:
-        """Whether each caption comes with a vector."""
+        """Whether each caption has a vector."""
         return self.text_features is not None
 
     @property
     def image_folder(self) -> Path | None:
-        """The folder given, or else the present one, as for a table in it; None for pictures, which are in no file."""
+        """The given folder, by default the current one; None for PIL images, which are in no file."""
         return None if self.pictures else self.images or Path.cwd()
 
     def rows(self) -> pa.Table:
-        """Columns image, caption and (if there) split."""
+        """Columns image, caption and optionally split."""
         return self.table
 
     def splits(self) -> list[str]:
-        """The values of the column `split`, or train and dev where there is none."""
+        """The values of the column `split`, or train and dev without that column."""
         return splits_of(self.table)
 
     def read(self, split: str) -> Split:
@@ -84,42 +84,38 @@ class MemorySource:
             raise InputError(
                 "no features of the images",
                 where=self.name,
-                hint="pass {features}, make some with {extract_features()}, or let {audit()} do it all",
+                hint="pass {features}, make them with {extract_features()}, or call {audit()}, which makes them",
             )
         texts = None if self.text_features is None else Shards([self.text_features], [f"text features of {self.name}"])
         return Stored(self.features, self.row_of, f"features of {self.name}", "the names of the features", texts)
 
     def with_features(self, features: Given, ids: Names, text_features: Given) -> "MemorySource":
-        """The same rows with these features and vectors; None keeps what there is."""
+        """The same rows with other features and vectors; None keeps the present ones."""
         changed = self
         if features is not None:
             array = open_features(Path(features)) if isinstance(features, str | Path) else regions(features, self.name)
             changed = replace(changed, features=array, row_of=_rows_by_name(self, array, ids))
         elif ids is not None:
-            raise InputError(
-                "ids name the rows of features, and none are given", where=self.name, hint="pass {features}"
-            )
+            raise InputError("ids are given without features", where=self.name, hint="pass {features} with {ids}")
         if text_features is not None:
             files = isinstance(text_features, str | Path)
             texts = open_vectors(Path(text_features)) if files else vectors(text_features, self.name)  # type: ignore[arg-type]
             if len(texts) != len(self.table):
-                raise InputError(
-                    f"text features of {len(texts)} captions, but there are {len(self.table)} rows", where=self.name
-                )
+                raise InputError(f"{len(self.table)} rows, but text features of {len(texts)} captions", where=self.name)
             changed = replace(changed, text_features=texts)
         return changed
 
     def with_images(self, folder: Path) -> "MemorySource":
-        """The same data, whose image files are in this folder."""
+        """The same data with this folder of image files."""
         require_folder(folder)
         return replace(self, images=folder)
 
     def without_empty(self) -> "MemorySource":
-        """The same data, with rows that lack an image or a caption left out."""
+        """The same data without rows that lack an image or a caption."""
         return replace(self, skip_empty=True)
 
     def fingerprint(self) -> str:
-        """A hash of all that is held: rows, features, vectors, pixels of pictures."""
+        """A hash of rows, features, vectors and the pixels of PIL images."""
         digest = hashlib.sha256()
         for column in self.table.column_names:
             for text in [column, *self.table[column].to_pylist()]:
@@ -133,26 +129,28 @@ class MemorySource:
         for name, picture in self.pictures.items():
             try:
                 digest.update(repr((name, picture.mode, picture.size)).encode() + picture.tobytes())
-            except (OSError, ValueError) as error:  # Pillow reads a file's pixels late
-                raise InputError(f"picture {name} cannot be read ({error})", where=self.name) from error
+            except (OSError, ValueError) as error:  # Pillow reads the pixels of a file lazily
+                raise InputError(f"image {name} cannot be read ({error})", where=self.name) from error
         return digest.hexdigest()
 
 
 def from_table(data: Any, columns: Columns, images: Path | None) -> MemorySource:
-    """Rows of anything with named columns: a DataFrame, a pyarrow Table, a dict of lists."""
+    """A source of anything with named columns: a DataFrame, a pyarrow Table, a dict of lists."""
     there = _column_names(data)
     values = {column: _values(data, column) for column in used_columns(NAME, columns, there)}
     lengths = {column: len(found) for column, found in values.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"'{column}' {length}" for column, length in lengths.items())
-        raise InputError(f"columns of different lengths: {counts}", where=NAME)
+        raise InputError(f"columns have different lengths: {counts}", where=NAME)
     return _source(values[columns.image], values[columns.caption], values.get("split"), columns=columns, images=images)
 
 
 def from_lists(files: Sequence[Any], captions: Sequence[Any], images: Path | None) -> MemorySource:
-    """Rows of image files or pictures, and the caption of each."""
+    """A source of image files or PIL images with one caption each."""
     if len(files) != len(captions):
-        raise InputError(f"{len(files)} images, but {len(captions)} captions", where=NAME, hint="give one for each")
+        raise InputError(
+            f"{len(files)} images, but {len(captions)} captions", where=NAME, hint="give one caption per image"
+        )
     if images is None and all(isinstance(file, str | Path) and str(file) for file in files):
         files, images = _below_one_folder([Path(file) for file in files])
     return _source(list(files), list(captions), None, columns=USUAL, images=images)
@@ -161,7 +159,7 @@ def from_lists(files: Sequence[Any], captions: Sequence[Any], images: Path | Non
 def from_arrays(
     features: Any, captions: Sequence[Any], *, ids: Names = None, image_index: Any = None, images: Path | None = None
 ) -> MemorySource:
-    """Rows of features and captions: as an index says, or as many captions for each image as fits."""
+    """A source of features and captions, with an image index or equally many captions per image."""
     array, count = regions(features, NAME), len(captions)
     names = [str(number) for number in range(len(array))] if ids is None else _names(ids)
     if len(names) != len(array):
@@ -171,13 +169,12 @@ def from_arrays(
         if index.shape != (count,) or index.dtype.kind not in "iu":
             raise InputError(f"{count} captions need an image index of {count} whole numbers", where=NAME)
         if count and not (index.min() >= 0 and index.max() < len(array)):
-            raise InputError(f"the image index leaves the range 0 to {len(array) - 1}", where=NAME)
+            raise InputError(f"the image index must be from 0 to {len(array) - 1}", where=NAME)
     elif not count or count % len(array):
         raise InputError(
-            f"{count} captions for {len(array)} images: no number of captions per image fits; "
-            f"expected {fitting(count, len(array))}",
+            f"{count} captions for {len(array)} images, which is not a multiple; expected {fitting(count, len(array))}",
             where=NAME,
-            hint="pass {image_index} where images have different numbers of captions",
+            hint="pass {image_index} if images have different numbers of captions",
         )
     else:
         index = np.arange(count) // (count // len(array))
@@ -186,7 +183,7 @@ def from_arrays(
 
 
 def is_table(data: Any) -> bool:
-    """Whether something has named columns."""
+    """Whether an object has named columns."""
     return isinstance(data, Mapping) or hasattr(data, "column_names") or hasattr(data, "__dataframe__")
 
 
@@ -205,7 +202,7 @@ def _values(data: Any, column: str) -> list[Any]:
 def _source(
     pictures: list[Any], captions: list[Any], splits: list[Any] | None, *, columns: Columns, images: Path | None
 ) -> MemorySource:
-    """The rows as strings; pictures get names by number."""
+    """The source with all rows as strings; PIL images are named by number."""
     held = {id(value): value for value in pictures if isinstance(value, Image.Image)}
     name_of = {key: _NUMBERED.format(number) for number, key in enumerate(held)}
     problems: list[InputError] = []
@@ -216,10 +213,12 @@ def _source(
         elif _is_missing(value):
             names.append("")
         elif held or isinstance(value, bool) or not isinstance(value, str | Path | int | np.integer):
-            wanted = "a PIL image, as others are" if held else "a file name, a number or a PIL image"
+            wanted = "a PIL image like the others" if held else "a file name, a number or a PIL image"
             problems.append(InputError(f"image is {_shown(value)}, expected {wanted}", where=place(NAME, row)))
         elif any(mark in str(value) for mark in "\n\r\0\ufeff"):
-            problems.append(InputError("a name of an image with a line break or a zero in it", where=place(NAME, row)))
+            problems.append(
+                InputError("the image name contains a line break or a control character", where=place(NAME, row))
+            )
         else:
             names.append(str(value))
     texts = {columns.caption: captions} | ({} if splits is None else {"split": splits})
@@ -236,13 +235,13 @@ def _source(
             {name: pa.array(["" if _is_missing(v) else v for v in of], pa.string()) for name, of in columns_of.items()}
         )
     except (pa.ArrowException, UnicodeEncodeError) as error:
-        raise InputError(f"text that is not UTF-8 ({error})", where=NAME) from error
+        raise InputError(f"contains text that is not UTF-8 ({error})", where=NAME) from error
     named = {name_of[key]: picture for key, picture in held.items()}
     return MemorySource(tidied(NAME, table), columns=columns, pictures=named, images=images)
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a cell is empty: None, or what pandas has in its place."""
+    """Whether a cell is empty: None, or NaN, NA or NaT of pandas."""
     return (
         value is None or (isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
     )
@@ -253,9 +252,9 @@ def _shown(value: Any) -> str:
 
 
 def _below_one_folder(files: list[Path]) -> tuple[list[str], Path | None]:
-    """Names of files from their common folder on, and that folder: nothing else is read later.
+    """Names of files relative to their common folder, and that folder, the only one that is read later.
 
-    Links are followed here, since the user named these very files, and only where they leave the folder.
+    Links that leave the common folder are resolved, since the user named these files.
     """
     if not files:
         return [], None
@@ -273,7 +272,7 @@ def _rows_by_name(source: MemorySource, features: np.ndarray, ids: Names) -> dic
             raise InputError(
                 f"{len(source.table)} rows, but features of {len(features)} images",
                 where=source.name,
-                hint="pass {ids}, the name of each row of the features, or one row of features for each row",
+                hint="pass {ids}, the image id of each row of the features, or one row of features per row of the data",
             )
         return first_rows(source.table)
     names = _names(ids)

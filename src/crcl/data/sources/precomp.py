@@ -1,9 +1,9 @@
-"""A folder in the field's layout, where each split has its files.
+"""A folder in the field's precomp layout, where each split has its own files.
 
-{split}_ims.npy    features (images, R, F), or one row for each caption
-{split}_caps.txt   one caption on each line
-{split}_ids.txt    the image of each row, if there is one
-{split}_caps.tsv   instead of the last two, as CC152K has it: image id, caption; no header
+{split}_ims.npy    features (images, R, F), or one row per caption
+{split}_caps.txt   one caption per line
+{split}_ids.txt    the image id of each row, one per line; optional
+{split}_caps.tsv   instead of the last two (CC152K): image id, caption; no header
 """
 
 import csv
@@ -21,20 +21,20 @@ from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
 IMAGES = "_ims.npy"
-_WINDOW = 128  # rows looked at for the number of repetitions
-_SAMPLES = 64  # repeated images that are compared in full
+_WINDOW = 128  # first rows, in which to look for repeated images
+_SAMPLES = 64  # images for which all repetitions are compared
 
 
 def recognises(path: Path) -> bool:
-    """Whether a folder is in the field's layout."""
+    """Whether a path is a folder in the field's precomp layout."""
     return any(path.glob(f"*{IMAGES}"))
 
 
 class PrecompSource(FolderSource):
-    """A folder with files of features and captions for each split."""
+    """A folder in the field's precomp layout."""
 
     def splits(self) -> list[str]:
-        """The splits that have a file of features."""
+        """The splits that have a features file."""
         return [file.name.removesuffix(IMAGES) for file in Path(self.location.path).glob(f"*{IMAGES}")]
 
     def read(self, split: str) -> Split:
@@ -53,7 +53,7 @@ class PrecompSource(FolderSource):
 
 
 def read_captions(path: Path) -> list[str]:
-    """One caption per line; every empty one is named."""
+    """The captions in a file with one per line; the error lists every empty line."""
     captions = [line.strip() for line in read_lines(path)]
     if not captions:
         raise InputError("empty, expected one caption per line", where=path)
@@ -71,7 +71,7 @@ def _require_split(path: Path, split: str, there: list[str]) -> None:
     if split not in there:
         near = did_you_mean(split, there)
         raise InputError(
-            f"no split '{split}'{near}, there is no {split}{IMAGES}; splits: {', '.join(there)}", where=path
+            f"no split '{split}'{near}, {split}{IMAGES} does not exist; splits: {', '.join(there)}", where=path
         )
 
 
@@ -88,8 +88,8 @@ def _read_captions_table(path: Path) -> tuple[list[str], list[str]]:
                 hint = "each line needs an image id and a caption"
                 problems.append(InputError("empty caption", where=where, hint=hint))
             elif "\n" in row[1].strip():
-                hint = "is a quotation mark not closed?"
-                problems.append(InputError("a caption of several lines", where=where, hint=hint))
+                hint = "check for a quotation mark that is not closed"
+                problems.append(InputError("a caption with several lines", where=where, hint=hint))
             else:
                 names.append(row[0].strip())
                 captions.append(row[1].strip())
@@ -104,19 +104,18 @@ def _read_captions_table(path: Path) -> tuple[list[str], list[str]]:
 def _arrange(
     images: np.ndarray, captions: list[str], names: list[str] | None, *, text: Path, ids: Path | None
 ) -> Split:
-    """Find the captions' images from the counts, and images that are stored once per caption."""
+    """Work out the image of each caption from the counts; finds images that are stored once per caption."""
     rows, count = len(images), len(captions)
     source = str(text.with_name(text.name.rsplit("_caps", 1)[0] + IMAGES))
     if count % rows:
         raise InputError(
-            f"{count} captions for {rows} images of {source}: no number of captions per image fits; "
-            f"expected {fitting(count, rows)}",
+            f"{count} captions for {rows} images of {source}, which is not a multiple; expected {fitting(count, rows)}",
             where=text,
         )
     stored = _repetitions(images, names) if rows == count else 1
     if names is not None and len(names) not in (rows // stored, rows, count):
         numbers = f"{rows}" if rows == count else f"{rows} (one per image) or {count} (one per caption)"
-        raise InputError(f"{len(names)} ids, expected {numbers}, one on each line", where=ids or text)
+        raise InputError(f"{len(names)} ids, expected {numbers}, one per line", where=ids or text)
     each = stored * (count // rows)  # captions per image
     if names is None:
         names = [str(row) for row in range(count // each)]
@@ -135,30 +134,30 @@ def _arrange(
 
 
 def fitting(count: int, rows: int) -> str:
-    """The numbers of captions next to `count` that would fit."""
+    """The multiples of the number of images next to `count`, in words."""
     below = count // rows
     choices = [f"{n * rows} captions ({n} per image)" for n in (below, below + 1) if n]
     return " or ".join(choices)
 
 
 def _repetitions(images: np.ndarray, names: Sequence[str] | None) -> int:
-    """How often each image is stored in a row, where there are as many rows as captions."""
+    """How many consecutive rows each image takes in a file with one row per caption."""
     if names is not None:
         lengths = {len(list(run)) for _, run in groupby(names)}
         if len(lengths) == 1 and 1 < (length := lengths.pop()) < len(names):
             return length
-    # ids of captions do not show repeated images, so the features are asked as well
+    # ids may be those of captions, which do not show repeated images, so compare the features
     return _repeated_rows(images)
 
 
 def _repeated_rows(images: np.ndarray) -> int:
-    """The period k with which equal rows follow each other, from a sample of the file; 1 where there is none."""
+    """The number of equal consecutive rows per image, from a sample of the file; 1 if rows are not repeated."""
     rows = len(images)
     window = _bits(images[:_WINDOW])
     starts = np.flatnonzero((window[1:] != window[:-1]).any(axis=(1, 2))) + 1
-    if not len(starts):  # equal throughout, which says nothing
+    if not len(starts):  # all rows are equal, which proves nothing
         return 1
-    period = gcd(*(int(start) for start in starts))  # two equal images in a row must not mislead
+    period = gcd(*(int(start) for start in starts))  # two equal images in succession give a multiple
     if rows <= _WINDOW:
         period = gcd(period, rows)
     if period < 2 or rows % period:
@@ -171,5 +170,5 @@ def _repeated_rows(images: np.ndarray) -> int:
 
 
 def _bits(values: np.ndarray) -> np.ndarray:
-    """Floats as whole numbers, so that a NaN equals itself."""
+    """Floats viewed as integers, so that NaN equals NaN."""
     return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")

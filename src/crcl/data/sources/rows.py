@@ -1,4 +1,4 @@
-"""Tables of somebody's own, as rows of an image's name, a caption and perhaps a split: CSV, TSV, JSONL, Parquet."""
+"""Parsing of tables (CSV, TSV, JSONL, Parquet) into rows of image name, caption and optionally split."""
 
 import csv
 import json
@@ -16,11 +16,11 @@ import pyarrow.parquet
 from crcl.data.files import read_bytes, refuse, require, undecodable, values_of_any_length
 from crcl.errors import InputError, did_you_mean
 
-_BLOCK = 2**20  # bytes that pyarrow reads at once, unless told otherwise
+_BLOCK = 2**20  # bytes per block, pyarrow's default
 
 
 class Columns(NamedTuple):
-    """What a table calls the columns that are read."""
+    """Names of the columns to read."""
 
     image: str = "image"
     caption: str = "caption"
@@ -30,9 +30,9 @@ USUAL = Columns()
 
 
 def read_rows(path: Path, columns: Columns) -> pa.Table:
-    """The columns image, caption and (if there) split, so called, all as trimmed strings without nulls."""
+    """The columns image, caption and optionally split under these names, as trimmed strings without nulls."""
     if columns.image == columns.caption or "split" in columns:
-        raise InputError(f"image and caption are two columns, and 'split' is neither; got {columns}", where=path)
+        raise InputError(f"image and caption must be two columns other than 'split'; got {columns}", where=path)
     require(path, purpose=f"a table with the columns {columns.image} and {columns.caption}")
     try:
         table = {".jsonl": _read_json, ".parquet": _read_parquet}.get(path.suffix.lower(), _read_csv)(path, columns)
@@ -48,9 +48,9 @@ def read_rows(path: Path, columns: Columns) -> pa.Table:
 
 
 def tidied(name: str, table: pa.Table) -> pa.Table:
-    """Rows as trimmed strings without nulls; refuses a table without rows, and rows without a split among others."""
+    """Rows as trimmed strings without nulls; raises an error for a table without rows or rows without a split."""
     if not len(table):
-        raise InputError("no rows, expected one image and caption in each", where=name)
+        raise InputError("has no rows", where=name)
     trimmed = pa.table(
         {column: pc.utf8_trim_whitespace(pc.fill_null(table[column], "")) for column in table.column_names}
     )
@@ -59,30 +59,30 @@ def tidied(name: str, table: pa.Table) -> pa.Table:
 
 
 def refuse_unnamed_splits(name: str, table: pa.Table) -> None:
-    """Where there is a column `split`, each row must be in one."""
+    """Raise an error for rows with an empty `split`, if the table has that column."""
     if "split" in table.column_names:
         unnamed = np.flatnonzero(table["split"].to_numpy() == "")
-        hint = "name one in each row or leave the column out"
+        hint = "fill in the split of each row, or remove the column"
         refuse([InputError("empty split", where=place(name, row), hint=hint) for row in unnamed])
 
 
 def place(name: str, row: int | np.integer) -> str:
-    """A row of the table, counted from 1 without the header, for a message."""
+    """The name of a row in messages, counted from 1 without the header."""
     return f"{name}:row {row + 1}"
 
 
 def used_columns(name: str, columns: Columns, there: list[str]) -> list[str]:
-    """Those of the columns that are read; refuses a table that lacks one."""
+    """The columns to read; raises an error if one is missing or occurs twice."""
     twice = [column for column in (*columns, "split") if there.count(column) > 1]
-    hint = "name or leave out the other"
-    refuse([InputError(f"two columns '{column}', and one is read", where=name, hint=hint) for column in twice])
+    hint = "rename or remove one of them"
+    refuse([InputError(f"two columns '{column}'", where=name, hint=hint) for column in twice])
     parameters = {columns.image: "{image_column}", columns.caption: "{caption_column}"}
     refuse(
         [
             InputError(
                 f"no column '{column}'{did_you_mean(column, there)}; columns: {', '.join(there)}",
                 where=name,
-                hint=f"another name is given by {parameters[column]}",
+                hint=f"pass {parameters[column]} if the table uses another name",
             )
             for column in columns
             if column not in there
@@ -102,17 +102,16 @@ def _read_csv(path: Path, columns: Columns) -> pa.Table:
 
 
 def _refuse_other_separator(path: Path, expected: str) -> None:
-    """By the header: with another separator each row has as many columns as it has commas."""
+    """Raise an error if the header has another separator: commas in captions would then split the rows."""
     with path.open(encoding="utf-8-sig", errors="replace") as stream:
         header = stream.readline(1 << 16).rstrip("\n")
     other = next((mark for mark in ";\t,|" if mark in header), None)
     if expected not in header and other:
         seen = "tabs" if other == "\t" else other
         raise InputError(
-            f"one column, '{header[:80]}'; the columns seem to be separated by {seen}. A .csv has commas between "
-            "them, a .tsv has tabs",
+            f"one column, '{header[:80]}'; the columns seem to be separated by {seen}",
             where=path,
-            hint="save it so, or name it so",
+            hint="use commas in a .csv file and tabs in a .tsv file, or rename the file",
         )
 
 
@@ -125,7 +124,7 @@ def _read_csv_in(path: Path, columns: Columns, parse: pyarrow.csv.ParseOptions, 
 
 
 def _in_blocks(path: Path, read: Callable[[int], pa.Table]) -> pa.Table:
-    """What `read` gives, with larger blocks where a row does not fit into the usual ones."""
+    """Call `read` with a block size, and again with larger blocks if a row does not fit into one."""
     largest = min(path.stat().st_size + 1, 2**31 - 1)
     size = _BLOCK
     while True:
@@ -138,7 +137,7 @@ def _in_blocks(path: Path, read: Callable[[int], pa.Table]) -> pa.Table:
 
 
 def _refuse_open_quote(path: Path, delimiter: str) -> None:
-    """A quotation mark that is never closed makes one cell of the rest of the file, which pyarrow takes as it is."""
+    """Raise an error for a quotation mark that is never closed; pyarrow reads the rest of the file as one cell."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         reader, begin = csv.reader(stream, delimiter=delimiter, strict=True), 1
         try:
@@ -148,7 +147,7 @@ def _refuse_open_quote(path: Path, delimiter: str) -> None:
         except csv.Error as error:
             if "unexpected end" in str(error):
                 raise InputError(
-                    "a quotation mark that begins here is never closed",
+                    "a quotation mark that opens here is never closed",
                     where=f"{path}:{begin}",
                     hint="close it, or double it",
                 ) from error
@@ -159,7 +158,7 @@ def _read_json(path: Path, columns: Columns) -> pa.Table:
         table = _read_json_as(path, columns, image=pa.string())
     except pa.ArrowInvalid as error:
         try:
-            table = _read_json_as(path, columns, image=pa.int64())  # ids such as COCO's are numbers
+            table = _read_json_as(path, columns, image=pa.int64())  # some ids are numbers, as in COCO
         except pa.ArrowInvalid:
             raise error from None
     if not len(table):
@@ -169,7 +168,7 @@ def _read_json(path: Path, columns: Columns) -> pa.Table:
             first = json.loads(next(line for line in stream if line.strip()))
         except RecursionError as error:
             raise InputError(
-                "its first object is nested too deeply to be read", where=path, hint="leave that key out"
+                "the first object is nested too deeply", where=path, hint="remove the nested key"
             ) from error
     absent = [name for name in table.column_names if table[name].null_count == len(table)]
     there = [name for name in dict.fromkeys([*first, *table.column_names]) if name not in absent]

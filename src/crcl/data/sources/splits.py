@@ -1,4 +1,4 @@
-"""Which rows of a table belong to which split, and which of them are whole."""
+"""The splits of a table's rows, and which rows are complete."""
 
 from collections.abc import Iterable
 
@@ -8,24 +8,24 @@ import pyarrow.compute as pc
 
 from crcl.errors import InputError, did_you_mean
 
-HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share of the images, and how many at the most: all are ranked for all captions
-_SEED = 0  # of the held-out images: the same table is always cut in the same way
+HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share and maximum of the images: evaluation ranks all images for all captions
+_SEED = 0  # fixed, so that the same table always gives the same dev split
 _DEV = dict.fromkeys(("val", "valid", "validation"), "dev")
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names of splits, each once: train, dev, test first, others after them by name."""
+    """Unique names of splits: train, dev, test first, then others by name."""
     known = ["train", "dev", "test"]
     return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
 
 
 def splits_of(rows: pa.Table) -> list[str]:
-    """The values of the column `split`, or train and dev where there is none."""
+    """The values of the column `split`, or train and dev without that column."""
     return list(dict.fromkeys(_split_names(rows))) if _is_cut(rows) else ["train", "dev"]
 
 
 def rows_of(name: str, rows: pa.Table, split: str) -> np.ndarray:
-    """Numbers of the rows that belong to a split; `name` is what messages call the data."""
+    """Row numbers of a split; `name` is the name of the data in messages."""
     if _is_cut(rows):
         of_row = _split_names(rows)
     else:
@@ -34,11 +34,10 @@ def rows_of(name: str, rows: pa.Table, split: str) -> np.ndarray:
     chosen = np.flatnonzero(of_row == split_name(split))
     if not len(chosen):
         there = sorted(set(of_row))
-        found = "its column 'split' has" if _is_cut(rows) else "without other splits than train there are"
         raise InputError(
-            f"no row of split '{split}'{did_you_mean(split, there)}; {found} {', '.join(there)}. "
-            "Training needs train and dev (or val), or train alone: then a tenth of the images is dev",
+            f"no row of split '{split}'{did_you_mean(split, there)}; splits: {', '.join(there)}",
             where=name,
+            hint="training needs train and dev (or val), or train only, of which a tenth of the images becomes dev",
         )
     return chosen
 
@@ -50,13 +49,13 @@ def whole_rows(rows: pa.Table) -> np.ndarray:
 
 
 def split_name(name: str) -> str:
-    """A split's name in small letters; what others call validation is dev here."""
+    """The lower-case name of a split, with `dev` for val, valid and validation."""
     small = name.strip().lower()
     return _DEV.get(small, small)
 
 
 def _is_cut(rows: pa.Table) -> bool:
-    """Whether the table says what its rows are for; one whose rows are all for training does not."""
+    """Whether the table has several splits; if all rows are train, some are held out as dev."""
     return "split" in rows.column_names and set(_split_names(rows)) != {"train"}
 
 
@@ -68,13 +67,13 @@ def _split_names(rows: pa.Table) -> np.ndarray:
 
 
 def _held_out(name: str, images: np.ndarray) -> np.ndarray:
-    """(rows,) bool: the captions of a seeded tenth of the images, of 1,000 images at the most."""
+    """(rows,) bool, the rows of the held-out images: a random tenth, at most 1,000 images."""
     number = {image: position for position, image in enumerate(dict.fromkeys(images))}
     if len(number) < 2:
         raise InputError(
-            f"a single image, '{images[0]}', cannot be cut into train and dev",
+            f"only one image, '{images[0]}', which cannot be split into train and dev",
             where=name,
-            hint="add images or a column 'split' that says what each row is for",
+            hint="add images, or a column 'split' with the split of each row",
         )
     chosen = np.zeros(len(number), dtype=bool)
     count = min(max(1, round(HELD_OUT * len(number))), MOST_HELD_OUT)

@@ -1,4 +1,4 @@
-"""Features of a table's images: where they are stored, which row is which image's, and pairs made of both."""
+"""Stored features of a table's images, and building pairs from a table and its features."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ from crcl.errors import InputError, did_you_mean
 
 SKIPPED = ("image", "reason")
 """The columns of `skipped.csv`."""
-_SEARCHED = 10_000  # ids among which a near one is looked for; with more it would take minutes
+_SEARCHED = 10_000  # most ids to search for a similar name; with more it would take minutes
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class Stored:
     """(rows, R, F)."""
     row_of: Mapping[str, int]
     source: str
-    """The features' file, for messages; empty for an array."""
+    """The features file, for messages."""
     listed: str | None
-    """Where the names of the images are listed; None where row i of the features is row i of the table."""
+    """The file that lists the image ids, for messages; None if row i of the features is row i of the table."""
     text_features: Shards | None = None
     skipped_file: Path | None = None
-    """Lists images that could not be used, whose pairs are left out."""
+    """`skipped.csv`, the images that could not be used; their pairs are left out."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows of a table are read, and what messages call it and its columns."""
+    """A parsed table with its name and column names for messages, and what to do with empty rows."""
 
     name: str
     rows: pa.Table
@@ -57,9 +57,10 @@ class Selection:
 
 
 def read_split(table: Selection, split: str, stored_features: Callable[[], Stored]) -> Split:
-    """Pairs of one split; its images are those that occur in it, in order of first appearance.
+    """The pairs of one split; its images are in order of first appearance.
 
-    Rows without an image or a caption are refused, or left out with `skip_empty`. The features are opened after that.
+    Rows that lack an image or a caption raise an error, or are left out with `skip_empty`. `stored_features` opens the
+    features, after these checks.
     """
     chosen, names, captions = chosen_rows(table, split)
     stored = stored_features()
@@ -68,9 +69,9 @@ def read_split(table: Selection, split: str, stored_features: Callable[[], Store
         kept = [i for i, name in enumerate(names) if name not in left_out]
         if not kept:
             raise InputError(
-                f"none of the {len(set(names))} images of split '{split}' could be read, {stored.skipped_file} says "
-                "why; mend some, or say in a column 'split' which rows are for train and dev",
+                f"none of the {len(set(names))} images of split '{split}' could be read (see {stored.skipped_file})",
                 where=table.name,
+                hint="repair some images, or set the rows of train and dev in a column 'split'",
             )
         chosen, names, captions = chosen[kept], [names[i] for i in kept], [captions[i] for i in kept]
     if stored.listed is not None:
@@ -89,7 +90,7 @@ def read_split(table: Selection, split: str, stored_features: Callable[[], Store
 
 
 def chosen_rows(table: Selection, split: str) -> tuple[np.ndarray, list[str], list[str]]:
-    """The rows of a split, their images and their captions; refuses empty ones, or leaves them out."""
+    """Row numbers, image names and captions of a split; empty rows raise an error, or are left out."""
     usable = whole_rows(table.rows) if table.skip_empty else np.arange(len(table.rows))
     chosen = usable[rows_of(table.name, table.rows.take(usable), split)]
     names, captions = (table.rows[column].take(chosen).to_pylist() for column in USUAL)
@@ -105,14 +106,14 @@ def chosen_rows(table: Selection, split: str) -> tuple[np.ndarray, list[str], li
 
 
 def _refuse_missing(name: str, rows: np.ndarray, names: list[str], listed: str, stored: Mapping[str, int]) -> None:
-    """Refuse images of the table that have no features."""
+    """Raise an error that lists images of the table without features."""
     missing = [(row, image) for row, image in zip(rows, names, strict=True) if image not in stored]
     searched = list(stored) if len(stored) <= _SEARCHED else []
     near = {image: did_you_mean(image, searched) for _, image in missing[:SHOWN]}
     refuse(
         [
             InputError(
-                f"image '{image}' has no features, it is not in {listed}{near.get(image, '')}", where=place(name, row)
+                f"image '{image}' has no features: it is not in {listed}{near.get(image, '')}", where=place(name, row)
             )
             for row, image in missing
         ]
@@ -122,20 +123,20 @@ def _refuse_missing(name: str, rows: np.ndarray, names: list[str], listed: str, 
 def open_stored(
     path: Path, rows: pa.Table, *, features: str | None, ids: str | None, text_features: str | None
 ) -> Stored:
-    """The features of a table's images and the vectors of its captions, from the files given or found beside it."""
+    """Open the features of a table's images and the vectors of its captions, given or found beside the table."""
     texts = None if text_features is None else _open_texts(path, rows, Path(text_features))
     stored, listed = _find_features(path, features, ids, by_row=texts is not None)
     images, row_of = open_features(stored), _row_of(rows, listed)
     if listed is None and len(images) != len(rows):
         raise InputError(
             f"{len(rows)} rows, but {stored} has features of {len(images)} images; "
-            "expected one row for each row of features, or an ids file",
+            "expected as many rows as features, or an ids file",
             where=path,
         )
     if listed is not None and len(images) != len(row_of):
         raise InputError(
             f"{len(row_of)} ids, but {stored} has features of {len(images)} images; "
-            "expected one id on each line for each row of features",
+            "expected one id per line for each row of the features",
             where=listed,
         )
     beside = (stored if listed is None else listed).with_name("skipped.csv")
@@ -143,29 +144,29 @@ def open_stored(
 
 
 def default_features(path: Path) -> tuple[Path, Path]:
-    """Where features are looked for that are not named: next to the table."""
+    """The paths beside a table where its features are looked for by default."""
     return path.parent / "features.npy", path.parent / f"{path.stem}_ims.npy"
 
 
 def _open_texts(path: Path, rows: pa.Table, stored: Path) -> Shards:
-    """The captions' vectors, one for each row of the table."""
+    """The vectors of the captions, one per row of the table."""
     texts = Shards.open([stored])
     if len(texts) != len(rows):
         raise InputError(
-            f"{len(texts)} rows, but {path} has {len(rows)}; row by row they belong together", where=stored
+            f"{len(texts)} rows, but {path} has {len(rows)}; both need the same number of rows", where=stored
         )
     return texts
 
 
 def _find_features(path: Path, features: str | None, ids: str | None, *, by_row: bool) -> tuple[Path, Path | None]:
-    """The features file and its ids file: as given, or as found next to the table; no ids where rows may do."""
+    """The features file and its ids file, given or beside the table; with `by_row` the ids file may be missing."""
     default = default_features(path)
     stored = Path(features) if features is not None else _first(*default)
     if features is None and not stored.is_file():
         raise InputError(
-            f"no features of its images, neither {default[0].name} nor {default[1].name} beside it",
+            f"no features of its images: neither {default[0].name} nor {default[1].name} is beside it",
             where=path,
-            hint="name a file with {features}, make one with {extract_features()}, or let {audit()} do it all",
+            hint="pass {features}, make them with {extract_features()}, or call {audit()}, which makes them",
         )
     require(stored, purpose="the features of the table's images")
     named = stored.with_name(stored.name.removesuffix(".npy").removesuffix("_ims") + "_ids.txt")
@@ -173,16 +174,16 @@ def _find_features(path: Path, features: str | None, ids: str | None, *, by_row:
     listed = Path(ids) if ids is not None else _first(*(own if stored.name.endswith("_ims.npy") else own[::-1]))
     if by_row and ids is None and not listed.is_file():
         return stored, None
-    return stored, require(listed, purpose=f"the image of each row of {stored.name}, one on each line")
+    return stored, require(listed, purpose=f"the image id of each row of {stored.name}, one per line")
 
 
 def _first(*paths: Path) -> Path:
-    """The first path that exists, or else the first."""
+    """The first path that is a file, or else the first path."""
     return next((path for path in paths if path.is_file()), paths[0])
 
 
 def _row_of(rows: pa.Table, listed: Path | None) -> dict[str, int]:
-    """Row of features by image name, from the ids file or by the rows of the table."""
+    """Row in the features by image name, from the ids file or the order of the table."""
     if listed is None:
         return first_rows(rows)
     names = read_ids(listed)
@@ -191,13 +192,13 @@ def _row_of(rows: pa.Table, listed: Path | None) -> dict[str, int]:
 
 
 def first_rows(rows: pa.Table) -> dict[str, int]:
-    """The row of the table that names each image first."""
+    """The first row of the table for each image."""
     names = rows["image"].to_pylist()
     return {name: row for row, name in zip(range(len(names) - 1, -1, -1), reversed(names), strict=True)}
 
 
 def read_skipped(path: Path) -> set[str]:
-    """Images whose features could not be made: their pairs are left out. Nothing where there is no such file."""
+    """Names of the images in `skipped.csv`, whose features could not be made; empty if there is no such file."""
     if not path.is_file():
         return set()
     reader = csv.reader(io.StringIO(read_bytes(path).decode("utf-8", "replace"), newline=""))

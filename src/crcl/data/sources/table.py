@@ -1,7 +1,7 @@
-"""A table of image names and captions (CSV, TSV, JSONL, Parquet) next to a features file with an ids file.
+"""A table of image names and captions (CSV, TSV, JSONL, Parquet) beside a features file and an ids file.
 
-Where the captions come with vectors, a file of them has one row for each row of the table. Features without an ids file
-are then read in the same way.
+A file of caption vectors has one row per row of the table; with it, the features may do without an ids file and then
+also have one row per row of the table.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def recognises(path: Path) -> bool:
-    """Whether a path names a table, by its ending."""
+    """Whether a path is a table, by its ending."""
     return path.suffix.lower() in SUFFIXES and not path.is_dir()
 
 
@@ -32,44 +32,44 @@ class TableSource:
 
     location: Location
     images: Path | None
-    """The folder of the images, where it is not the table's own."""
+    """The folder of the images; None: the folder of the table."""
     rows: Callable[[], pa.Table]
-    """Parses the file when it is called first."""
+    """Returns the parsed file; parses it on the first call."""
     is_table = True
 
     @classmethod
     def open(cls, location: Location, images: Path | None = None) -> "TableSource":
-        """The table at a location; nothing is read yet."""
+        """The table at a location, without reading it yet."""
         return cls(location, images, cache(partial(read_rows, Path(location.path), location.columns)))
 
     @property
     def name(self) -> str:
-        """The file."""
+        """The path of the file."""
         return self.location.path
 
     @property
     def skip_empty(self) -> bool:
-        """Whether rows without an image or a caption are left out, instead of refused."""
+        """Whether rows that lack an image or a caption are left out, instead of raising an error."""
         return self.location.skip_empty
 
     @property
     def has_features(self) -> bool:
-        """Whether features are named, or lie beside the table."""
+        """Whether a features file is given or beside the table."""
         found = default_features(Path(self.location.path))
         return self.location.features is not None or any(path.is_file() for path in found)
 
     @property
     def has_text_features(self) -> bool:
-        """Whether vectors of the captions are named."""
+        """Whether a file of caption vectors is given."""
         return self.location.text_features is not None
 
     @property
     def image_folder(self) -> Path:
-        """The folder given, or else the table's own."""
+        """The given folder, by default that of the table."""
         return self.images or Path(self.location.path).parent
 
     def splits(self) -> list[str]:
-        """The values of the column `split`, or train and dev where there is none."""
+        """The values of the column `split`, or train and dev without that column."""
         return splits_of(self.rows())
 
     def read(self, split: str) -> Split:
@@ -85,7 +85,7 @@ class TableSource:
         )
 
     def with_features(self, features: Given, ids: Names, text_features: Given) -> Source:
-        """The same rows with these features; with arrays they live in memory from then on."""
+        """The same rows with other features; given arrays, the result is a source in memory."""
         if any(given is not None and not isinstance(given, str | Path) for given in (features, ids, text_features)):
             where = self.location
             held = MemorySource(self.rows(), self.name, where.columns, where.skip_empty, images=self.image_folder)
@@ -103,10 +103,10 @@ class TableSource:
         return replace(self, location=location)
 
     def with_images(self, folder: Path) -> "TableSource":
-        """The same data, whose image files are in this folder."""
+        """The same data with this folder of image files."""
         require_folder(folder)
         return replace(self, images=folder)
 
     def without_empty(self) -> "TableSource":
-        """The same table, with rows that lack an image or a caption left out."""
+        """The same table without rows that lack an image or a caption."""
         return replace(self, location=replace(self.location, skip_empty=True))

@@ -1,4 +1,4 @@
-"""Parts of words and their numbers, as a published model cuts captions: its `tokenizer.json`, read by `tokenizers`."""
+"""The subword tokenizer of a published model: its `tokenizer.json`, read by the library `tokenizers`."""
 
 import json
 import os
@@ -14,34 +14,34 @@ from crcl.data.text.vocabulary import Tokens, Vocabulary
 from crcl.errors import InputError
 
 SHORTEST, LONGEST = 4, 2**16
-"""Tokens that the longest caption may have; a start, an end and something between them have to fit."""
-_BLOCK = 4096  # captions that are cut at a time: what comes of one takes kilobytes until only its numbers are kept
+"""Limits of a tokenizer's maximum length; start, end and at least one token between them must fit."""
+_BLOCK = 4096  # captions per call: the library's result for each takes kilobytes
 
 
 class Subwords:
-    """A model's tokens in the place of a `Vocabulary`; how long a caption may be and whether it is padded is in it."""
+    """A model's tokenizer, used in place of a `Vocabulary`; it sets the maximum length and padding of captions."""
 
     file: ClassVar[str] = "tokenizer.json"
     mask: ClassVar[None] = None
-    """No token stands for a masked word, so words are not augmented."""
+    """There is no mask token, so words are not augmented."""
 
     def __init__(self, content: Any, *, source: str = "tokenizer") -> None:
-        """Take the JSON of a tokenizer that cuts long captions, and pads all of them to one length or none."""
+        """Load the JSON of a tokenizer that truncates captions, and either pads all to the same length or none."""
         self.content, self.source = content, source
         self._tokenizer = _tokenizer(content, source)
         truncation, padding = self._tokenizer.truncation or {}, self._tokenizer.padding
         self.longest = int(truncation.get("max_length", 0))
         if not SHORTEST <= self.longest <= LONGEST or (padding or {"length": self.longest})["length"] != self.longest:
-            raise InputError("does not say how long captions may be, or pads them to another length", where=source)
+            raise InputError("has no valid maximum length, or pads captions to another length", where=source)
         self._size = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         if not 0 < self._size < 2**31 or not self.encode([""]).lengths[0]:
-            raise InputError("puts no token at the end of a caption, which a model would need", where=source)
+            raise InputError("adds no end token to a caption, which a model needs", where=source)
 
     @classmethod
     def of_model(cls, content: Any, *, longest: int, pad: str | None = None, source: str = "tokenizer") -> "Subwords":
-        """The tokenizer of a model that reads so many tokens; `pad` fills up short captions, where it wants that."""
+        """The tokenizer of a model that reads at most `longest` tokens; `pad` is its padding token, if any."""
         if not SHORTEST <= longest <= LONGEST:
-            raise InputError(f"captions of {longest} tokens, expected {SHORTEST} to {LONGEST}", where=source)
+            raise InputError(f"maximum length of {longest} tokens, expected {SHORTEST} to {LONGEST}", where=source)
         tokenizer = _tokenizer(content, source)
         tokenizer.enable_truncation(max_length=longest)
         if pad is None:
@@ -49,7 +49,7 @@ class Subwords:
         else:
             number = tokenizer.token_to_id(pad)
             if number is None:
-                raise InputError(f"has no token {pad[:60]!r} to fill up short captions with", where=source)
+                raise InputError(f"has no token {pad[:60]!r} for padding", where=source)
             tokenizer.enable_padding(length=longest, pad_id=number, pad_token=pad)
         return cls(json.loads(tokenizer.to_str()), source=source)
 
@@ -62,11 +62,11 @@ class Subwords:
         return self.content
 
     def __len__(self) -> int:
-        """One more than the largest number of a token."""
+        """The size of the vocabulary: the largest token id plus one."""
         return self._size
 
     def encode(self, captions: Sequence[str], *, max_words: int = 0) -> Tokens:
-        """Token ids of the captions with the model's own tokens around them; `max_words` is not needed here."""
+        """Token ids of the captions with the model's special tokens; `max_words` is ignored."""
         lengths: list[int] = []
         blocks: list[np.ndarray] = []
         cut = 0
@@ -76,8 +76,8 @@ class Subwords:
             lengths += [len(caption.ids) for caption in found]
             blocks.append(np.fromiter(chain.from_iterable(caption.ids for caption in found), dtype=np.int64))
             largest = int(blocks[-1].max(initial=0))
-            if largest >= len(self):  # what is put around a caption need not be among the tokens
-                raise InputError(f"gives token {largest}, but has {len(self)} tokens", where=self.source)
+            if largest >= len(self):  # special tokens need not be in the vocabulary
+                raise InputError(f"produced token id {largest}, but has {len(self)} tokens", where=self.source)
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
         return Tokens(flat=np.concatenate(blocks).astype(np.int32), offsets=offsets, cut=cut)
 
@@ -98,12 +98,12 @@ def read_tokenizer(path: str | Path) -> Any:
 
 def _blocks(captions: Sequence[str]) -> Iterator[list[str]]:
     for start in range(0, len(captions), _BLOCK):
-        # half a character, which JSON can hold, is none to the library
+        # the library refuses lone surrogates, which JSON allows
         yield [text.encode("utf-8", "replace").decode() for text in captions[start : start + _BLOCK]]
 
 
 def _tokenizer(content: Any, source: str) -> Any:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads and the fork of workers do not go together
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive the fork of workers
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
@@ -112,5 +112,5 @@ def _tokenizer(content: Any, source: str) -> Any:
         ) from error
     try:
         return Tokenizer.from_str(json.dumps(content))
-    except Exception as error:  # the library raises nothing more special
+    except Exception as error:  # the library raises no more specific type
         raise InputError(f"not a tokenizer ({' '.join(str(error).split())[:200]})", where=source) from error

@@ -1,4 +1,4 @@
-"""What a matcher reads of captions: their words as token ids, or the vectors that come with them."""
+"""The text input of a matcher: token ids, or precomputed vectors of the captions."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +11,7 @@ from crcl.data.text.vocabulary import Tokens
 
 @dataclass(frozen=True)
 class TextVectors:
-    """The captions' vectors, each in the place of a text of one word: what stands for `Tokens` where none are read."""
+    """Precomputed vectors of captions with the interface of `Tokens`; each caption is one word long."""
 
     pairs: Split
     cut: ClassVar[int] = 0
@@ -27,7 +27,7 @@ class TextVectors:
         return np.ones(len(self), dtype=np.int64)
 
     def side_by_side(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Some captions' vectors, `(K, 1, G)` float32, and which are real `(K, 1)`: all."""
+        """Vectors of some captions, `(K, 1, G)` float32, and a mask `(K, 1)` that is all true."""
         return self.pairs.gather_texts(numbers)[:, None], np.ones((len(numbers), 1), dtype=bool)
 
 

@@ -1,4 +1,4 @@
-"""Words and their numbers: the field's vocabulary file, and captions as ragged arrays of token ids."""
+"""The word vocabulary, in the field's file format, and captions as ragged arrays of token ids."""
 
 import json
 import re
@@ -19,15 +19,15 @@ SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 PAD, START, END, UNK = range(len(SPECIALS))
 MASK = "<mask>"
 
-# Of NLTK's two dozen rules only those for commas and the final full stop touch such a caption; most captions are such.
+# Captions to which only NLTK's rules for commas and the final full stop apply: most of them, and quicker without NLTK.
 _plain = re.compile(r"(?!.*(?:cannot|gimme|gonna|gotta|lemme|wanna))((?:[a-z0-9 ]|, )+)(\.?)")
 
 
 def tokenize(caption: str) -> list[str]:
-    """Lower-cased words as NLTK's word tokenizer class cuts them.
+    """Lower-case words of a caption, split by NLTK's word tokenizer class.
 
     `nltk.word_tokenize`, with which the field's vocabularies were made, first splits sentences with punkt, which needs
-    downloaded data; only captions of several sentences come out differently (the inner full stops stay on their words).
+    downloaded data. Only captions of several sentences differ: here the inner full stops stay attached to their words.
     """
     caption = caption.lower()
     if plain := _plain.fullmatch(caption):
@@ -38,23 +38,23 @@ def tokenize(caption: str) -> list[str]:
 
 @cache
 def _tokenizer() -> Any:
-    from nltk.tokenize.destructive import NLTKWordTokenizer  # loads slowly: not for every command
+    from nltk.tokenize.destructive import NLTKWordTokenizer  # slow to import
 
     return NLTKWordTokenizer()
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token ids of N captions, one after the other, `<start>` and `<end>` included."""
+    """Token ids of N captions, concatenated, `<start>` and `<end>` included."""
 
     flat: np.ndarray
     """(sum of lengths,) int32."""
     offsets: np.ndarray
     """(N + 1,) int64; caption i is `flat[offsets[i]:offsets[i + 1]]`."""
     cut: int = 0
-    """Captions that were longer than allowed and were cut."""
+    """Number of captions that were truncated."""
     unknown: int = 0
-    """Captions without a single known word."""
+    """Number of captions without any known word."""
 
     def __len__(self) -> int:
         """N, the number of captions."""
@@ -66,7 +66,7 @@ class Tokens:
         return self.flat[self.offsets[caption] : self.offsets[caption + 1]]
 
     def side_by_side(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Some captions' token ids, `(K, W)` int64 padded with 0, and which are real `(K, W)`."""
+        """Token ids of some captions, `(K, W)` int64 padded with 0, and which of them are real, `(K, W)` bool."""
         starts, ends = self.offsets[numbers], self.offsets[np.asarray(numbers) + 1]
         positions = np.arange((ends - starts).max())
         real = positions < (ends - starts)[:, None]
@@ -80,25 +80,25 @@ class Tokens:
 
 
 class Vocabulary:
-    """The known words by number: `<pad> <start> <end> <unk>`, the words, and `<mask>`."""
+    """The known words in order of their ids: `<pad> <start> <end> <unk>`, the words, and `<mask>`."""
 
     file: ClassVar[str] = "vocab.json"
 
     def __init__(self, words: Sequence[str]) -> None:
-        """Take words in the order of their numbers; `<mask>` is put at the end if it is not among them."""
+        """Make a vocabulary of words in the order of their ids; `<mask>` is appended if it is missing."""
         self.words = list(words)
         if MASK not in self.words:
             self.words.append(MASK)
         if tuple(self.words[: len(SPECIALS)]) != SPECIALS:
-            raise InputError(f"a vocabulary starts with {' '.join(SPECIALS)}, not {' '.join(self.words[:4])}")
+            raise InputError(f"a vocabulary must start with {' '.join(SPECIALS)}, not {' '.join(self.words[:4])}")
         self._number = {word: number for number, word in enumerate(self.words)}
         if len(self._number) < len(self.words):
             twice = [word for word, count in Counter(self.words).items() if count > 1]
-            raise InputError(f"a vocabulary holds each word once, these are repeated: {', '.join(twice[:10])}")
+            raise InputError(f"duplicate words in the vocabulary: {', '.join(twice[:10])}")
 
     @classmethod
     def build(cls, captions: Iterable[str], *, minimum: int = 4) -> "Vocabulary":
-        """The words seen at least `minimum` times, in order of first appearance."""
+        """A vocabulary of the words that occur at least `minimum` times, in order of first appearance."""
         counts = Counter(chain.from_iterable(map(tokenize, captions)))
         reserved = {*SPECIALS, MASK}
         return cls([*SPECIALS, *(word for word, n in counts.items() if n >= minimum and word not in reserved)])
@@ -117,14 +117,14 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, content: Any, *, source: str = "vocabulary") -> "Vocabulary":
-        """The vocabulary in what `to_json` gave, or in the field's file."""
+        """The vocabulary from the result of `to_json`, or from the content of the field's file."""
         numbers = content.get("word2idx") if isinstance(content, dict) else None
         if not isinstance(numbers, dict):
             there = ", ".join(content) if isinstance(content, dict) else type(content).__name__
-            raise InputError(f"no 'word2idx' with a number for each word; found {there}", where=source)
+            raise InputError(f"no 'word2idx' with an id for each word; found {there}", where=source)
         if sorted(n if type(n) is int else -1 for n in numbers.values()) != list(range(len(numbers))):
             raise InputError(
-                f"the {len(numbers)} words of 'word2idx' must be numbered 0 to {len(numbers) - 1}, each number once",
+                f"the {len(numbers)} words of 'word2idx' must have the ids 0 to {len(numbers) - 1}, each once",
                 where=source,
             )
         words = sorted(numbers, key=lambda word: int(numbers[word]))
@@ -137,7 +137,7 @@ class Vocabulary:
             raise InputError(error.what, where=source) from error
 
     def to_json(self) -> dict[str, Any]:
-        """The field's layout: `word2idx`, `idx2word` with string keys, `idx` (the next free number)."""
+        """The field's layout: `word2idx`, `idx2word` with string keys, `idx` (the next free id)."""
         backwards = {str(number): word for number, word in enumerate(self.words)}
         return {"word2idx": dict(self._number), "idx2word": backwards, "idx": len(self.words)}
 
@@ -146,16 +146,16 @@ class Vocabulary:
         Path(path).write_text(json.dumps(self.to_json()), encoding="utf-8")
 
     def __len__(self) -> int:
-        """The number of words, the special ones included."""
+        """The number of words, special tokens included."""
         return len(self.words)
 
     @property
     def mask(self) -> int:
-        """The number of `<mask>`."""
+        """The id of `<mask>`."""
         return self._number[MASK]
 
     def encode(self, captions: Sequence[str], *, max_words: int = 128) -> Tokens:
-        """Token ids of the captions, each cut to `max_words` words before `<start>` and `<end>` are put around."""
+        """Token ids of the captions, each truncated to `max_words` words, with `<start>` and `<end>` added."""
         if max_words < 1:
             raise InputError(f"max_words must be at least 1, not {max_words}")
         number = self._number
