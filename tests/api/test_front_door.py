@@ -118,7 +118,7 @@ def test_a_run_on_given_features_takes_features_and_says_so(tmp_path: Path) -> N
     run = crcl.train(write_folder(tmp_path / "data"), tmp_path / "run", settings=SMALL)
     model = crcl.load(run)
     assert not model.takes_photos
-    with pytest.raises(crcl.InputError, match="features that were given"):
+    with pytest.raises(crcl.InputError, match="given features of unknown origin"):
         model.similarity(["a.jpg"], ["a red dog"])
     assert model.similarity(np.ones((2, 4, 6), np.float32), ["a red dog"]).shape == (2, 1)
     with pytest.raises(crcl.InputError, match="6 numbers per region"):

@@ -387,7 +387,7 @@ def test_photos_that_are_lost_new_or_changed_are_named_and_what_was_found_stays(
     shutil.copy(photos / "000001.png", photos / "missing.png")
     answer = call(capsys, monkeypatch, *audit_of(tmp_path))
     assert answer.code == 2
-    assert "1 gone or no longer usable: 000007.png" in answer.err
+    assert "1 missing or no longer usable: 000007.png" in answer.err
     assert "1 new: missing.png" in answer.err
     assert "--overwrite to train again" in answer.err
     shutil.copy(photos / "000001.png", photo)

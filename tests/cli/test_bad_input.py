@@ -275,7 +275,7 @@ def test_a_rate_outside_0_to_1_is_refused(data: Path, train: Refused, refused: R
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        (np.arange(47), "noise index has 47 entries; * takes 48 (one per caption) or 24 (one per image)"),
+        (np.arange(47), "noise index has 47 entries; * needs 48 (one per caption) or 24 (one per image)"),
         (np.r_[np.arange(23), 24], "has 1 entries outside the image rows 0 to 23: entry 23 is 24"),
         (np.r_[-1, np.zeros(47, dtype=int)], "has 1 entries outside the image rows 0 to 23: entry 0 is -1"),
         (np.zeros((24, 2), dtype=int), "shape (24, 2), expected a 1-D array"),

@@ -368,7 +368,7 @@ def test_similarities_are_not_written_over_features_that_look_like_them(crcl: Cr
     words = ["--split", "dev", "--save-sims", tmp_path / "features.npy", "--overwrite"]
     answer = crcl("evaluate", tmp_path / "run", *words)
     assert answer.code == 2
-    assert "that is the data itself" in answer.err
+    assert "is an input file" in answer.err
     assert np.load(tmp_path / "features.npy").shape == (20, 6)
 
 

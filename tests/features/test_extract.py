@@ -100,7 +100,7 @@ def test_the_same_content_is_computed_once_and_found_again_under_another_name(tm
 def test_other_settings_are_kept_apart_and_never_replaced_unasked(tmp_path: Path) -> None:
     images = draw_folder(tmp_path / "images", 2)
     run(images, tmp_path / "out")
-    with pytest.raises(InputError, match=r"another way; pass the same model.*overwrite=True"):
+    with pytest.raises(InputError, match=r"another model or other settings; name another folder"):
         run(images, tmp_path / "out", PixelGrid(grid=3))
     assert run(images, tmp_path / "out", PixelGrid(grid=3), overwrite=True).computed == 2
     assert np.load(tmp_path / "out/features.npy").shape == (2, 9, 72)
@@ -108,7 +108,7 @@ def test_other_settings_are_kept_apart_and_never_replaced_unasked(tmp_path: Path
     assert run(images, tmp_path / "new", cache=tmp_path / "out/cache").computed == 0
     (tmp_path / "own").mkdir()
     np.save(tmp_path / "own/features.npy", np.zeros(3))
-    with pytest.raises(InputError, match="made by something else"):
+    with pytest.raises(InputError, match="not made by"):
         run(images, tmp_path / "own")
 
 
@@ -117,7 +117,7 @@ def test_a_file_of_ones_own_is_not_replaced(tmp_path: Path, name: str) -> None:
     images = draw_folder(tmp_path / "images", 2)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / name).write_text("{}")
-    with pytest.raises(InputError, match=rf"{name}: exists already and does not belong to features made here"):
+    with pytest.raises(InputError, match=rf"{name}: exists already and is not part of extracted features"):
         run(images, tmp_path / "own")
     assert (tmp_path / "own" / name).read_text() == "{}"
     run(images, tmp_path / "own", overwrite=True)
@@ -174,7 +174,7 @@ def test_features_too_large_for_float16_are_skipped(tmp_path: Path) -> None:
     images = draw_folder(tmp_path / "images", 3)
     for computed in (3, 0):
         assert run(images, tmp_path / "out", Loud(grid=2)).computed == computed
-        assert reasons(tmp_path / "out") == {"001.png": "no finite features in float16"}
+        assert reasons(tmp_path / "out") == {"001.png": "its features are not finite in float16"}
         assert np.isfinite(np.load(tmp_path / "out/features.npy")).all()
 
 

@@ -351,7 +351,7 @@ def without_an_end(folder: Path) -> None:
 FOREIGN = {token: {"id": token, "ids": [10**6], "tokens": [token]} for token in ("<start>", "<end>")}
 HOSTILE: list[tuple[Callable[[Path], object], str]] = [
     (only_pickled, "safetensors"),
-    (without_a_weight, "weights are missing, text_projection.weight"),
+    (without_a_weight, "weights are missing or misshapen: text_projection.weight"),
     (lambda folder: change(folder, "config.json", model_type="bert"), "type 'bert', expected clip or siglip"),
     (
         lambda folder: change(folder, "config.json", "text_config", hidden_size=2**20),
@@ -364,8 +364,8 @@ HOSTILE: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: (folder / "tokenizer.json").write_text("{"), "not a JSON file"),
     (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer"),
     (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json"),
-    (lambda folder: change(folder, "tokenizer.json", "post_processor", special_tokens=FOREIGN), "gives token 1000000"),
-    (without_an_end, "puts no token at the end"),
+    (lambda folder: change(folder, "tokenizer.json", "post_processor", special_tokens=FOREIGN), "produced token id 1000000"),
+    (without_an_end, "adds no end token"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b"short"), "claims|cannot be loaded"),
     (lambda folder: (folder / "config.json").write_text("[]"), "cannot be loaded"),
 ]

@@ -290,7 +290,7 @@ def test_a_run_may_be_gone_on_with_in_less_memory(tmp_path: Path) -> None:
 
 def test_one_pair_is_not_enough_to_learn_from(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data", train=1, captions=1)
-    with pytest.raises(InputError, match="only one training pair"):
+    with pytest.raises(InputError, match="1 training pair"):
         session.train(small_config(data, **{"noise.rate": 0.0}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

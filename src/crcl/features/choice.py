@@ -15,23 +15,23 @@ def choose_extractor(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> Extractor:
-    """The vision model that is named, or else the pixel grid, with a word of warning.
+    """The extractor of a vision model, or the pixel grid, with a warning, if no model is given.
 
     Args:
-        model: A saved model's folder or its name on the hub.
-        grid: At most grid x grid regions.
-        whole: One vector per image instead of regions.
-        pixels: The pixels that the model reads, to fine-tune it.
-        device: Where a model runs.
+        model: Folder of a saved model, or its name on the hub.
+        grid: Regions per side: an image has at most grid x grid regions.
+        whole: Extract one vector per image instead of regions.
+        pixels: Extract the model's input pixels, to fine-tune the model.
+        device: Device that the model runs on.
         progress: Receives the warning.
     """
     if pixels and (model is None or whole):
-        raise InputError("pixels are those that a model reads", hint="pass {model} with {pixels}, and not {whole}")
+        raise InputError("pixels are prepared for a model", hint="pass {model} with {pixels}, and leave out {whole}")
     if model is None:
         if whole:
-            raise InputError("one vector of the whole image comes from a model", hint="pass {model} with {whole}")
+            raise InputError("the pixel grid gives no vector of the whole image", hint="pass {model} with {whole}")
         progress.note(
-            "the built-in pixel grid sees colours and edges only, for drawings and tests; photos need a model"
+            "the built-in pixel grid sees only colours and edges: use it for drawings and tests, and a model for photos"
         )
         return PixelGrid(grid=grid)
     from crcl.features.vision import Pixels, VisionModel  # loads torch

@@ -1,10 +1,10 @@
-"""From image files to a features file that training reads: in batches, kept by content, safe to kill at any moment.
+"""Extracting features from image files, in batches, with a cache by content; safe to kill at any moment.
 
 FOLDER/features.npy   float16, (images, regions, size) or (images, size)
-FOLDER/ids.txt        the image of each row
-FOLDER/skipped.csv    image, reason: what could not be used
-FOLDER/about.json     what made them
-FOLDER/cache/         features by the hash of the file's content, one folder for each extractor and its settings
+FOLDER/ids.txt        the image id of each row
+FOLDER/skipped.csv    image, reason: images that could not be used
+FOLDER/about.json     the extractor, its settings and versions
+FOLDER/cache/         features by the hash of the image file, one folder for each extractor and its settings
 """
 
 import hashlib
@@ -28,21 +28,22 @@ from crcl.features.extractor import Extractor, describe_extractor
 from crcl.progress import SILENT, Advance, Progress
 from crcl.storage import locked, write_arrays, write_bytes
 
-_BUSY = "another process is making features here; wait for it, or give another folder"
-_ADVICE = "what was computed before is kept: make room and try again"
+_BUSY = "another process is extracting features to this folder"
+_BUSY_HINT = "wait for it, or name another folder"
+_ADVICE = "the features computed so far are kept: free some disk space and try again"
 
 
 @dataclass(frozen=True)
 class Extracted:
-    """What came of it."""
+    """Summary of an extraction."""
 
     images: int
     shape: tuple[int, ...]
-    """Of one image's features."""
+    """Shape of one image's features."""
     computed: int
-    """Contents that were not in the cache."""
+    """Number of images that were not in the cache."""
     skipped: list[tuple[str, str]]
-    """Names and reasons."""
+    """Names of the images that could not be used, with reasons."""
 
 
 def extract(
@@ -57,9 +58,18 @@ def extract(
     settled: bool = False,
     progress: Progress = SILENT,
 ) -> Extracted:
-    """Write the features of all images that can be used; given again, it goes on where it was stopped.
+    """Write the features of all usable images to a folder; called again, it resumes where it was interrupted.
 
-    With `settled`, features that are there are in use: they stay as they are, and other ones are refused.
+    Args:
+        wanted: The images.
+        extractor: Turns images into features.
+        folder: The folder to write to.
+        cache: Folder of the cache, by default within `folder`.
+        batch_size: Images per batch.
+        most_pixels: Larger images are skipped.
+        overwrite: Replace features that another extractor made.
+        settled: Leave existing features unchanged, since a run uses them; raise an error if the images have changed.
+        progress: Receives the progress.
     """
     if batch_size < 1:
         raise InputError(f"batch size must be 1 or more, not {batch_size}")
@@ -70,8 +80,10 @@ def extract(
         folder.mkdir(parents=True, exist_ok=True)
         kept.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{error.filename}: cannot be made ({error.strerror}); give another folder") from error
-    with locked(folder, busy=_BUSY), locked(kept, busy=_BUSY):
+        raise InputError(
+            f"cannot be created ({error.strerror})", where=error.filename, hint="name another folder"
+        ) from error
+    with locked(folder, busy=_BUSY, hint=_BUSY_HINT), locked(kept, busy=_BUSY, hint=_BUSY_HINT):
         with progress.task("reading images") as advance:
             digests, reasons = _hash(wanted, advance)
         store = Cache(kept)
@@ -82,7 +94,7 @@ def extract(
         with progress.task("features") as advance:
             broken = _compute(todo, extractor, store, batch_size, most_pixels, advance)
         computed = len(todo) - len(broken)
-        broken |= dict.fromkeys(store.infinite, "no finite features in float16")
+        broken |= dict.fromkeys(store.infinite, "its features are not finite in float16")
         reasons |= {image: broken[digest] for image, digest in digests.items() if digest in broken}
         skipped = [(image.name, reasons[image]) for image in wanted if image in reasons]
         usable = {image.name: digest for image, digest in digests.items() if image not in reasons}
@@ -95,9 +107,9 @@ def extract(
 
 
 def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
-    """Stop before features of another kind are lost."""
+    """Raise an error before features of another extractor, or files of the user, are overwritten."""
     if folder.exists() and not folder.is_dir():
-        raise InputError("a file, expected a folder to write to", where=folder)
+        raise InputError("is a file, expected a folder to write to", where=folder)
     if overwrite:
         return
     try:
@@ -108,31 +120,31 @@ def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
         for name in () if known else ("about.json", "ids.txt", "skipped.csv"):
             if (folder / name).exists() and not _only_skipped(folder / name):
                 raise InputError(
-                    "exists already and does not belong to features made here",
+                    "exists already and is not part of extracted features",
                     where=folder / name,
                     hint="name another folder, or pass {overwrite} to replace it",
                 )
         return
     if known != key:
-        made = "made in another way" if known else "made by something else"
-        same = "pass the same {model} as then, name " if known else "name "
         raise InputError(
-            f"has features that were {made}", where=folder, hint=f"{same}another folder, or pass {{overwrite}}"
+            "has features of another model or other settings" if known else "has features that were not made by crcl",
+            where=folder,
+            hint="name another folder, or pass {overwrite} to replace them",
         )
 
 
 def _only_skipped(path: Path) -> bool:
-    """Whether this is what is left where none of the images could be used."""
+    """Whether a file is the `skipped.csv` of an extraction in which no image could be used."""
     with suppress(OSError, UnicodeDecodeError), path.open(encoding="utf-8") as stream:
         return stream.readline(100) == skipped_text([])
     return False
 
 
 def _refuse_changes(folder: Path, store: "Cache", usable: dict[str, bytes]) -> None:
-    """Stop where the images are not those whose features are there; says which are gone, new or changed.
+    """Raise an error that lists missing, new and changed images, if they differ from those of the stored features.
 
-    An image has changed if one of its numbers differs by more than a hundredth of the largest: with an empty cache they
-    are computed again, and come out a little different on another device.
+    An image has changed if one of its numbers differs by more than a hundredth of the largest: with an empty cache
+    features are computed again, and differ slightly on another device.
     """
     features = open_features(folder / "features.npy")
     row = {name: number for number, name in enumerate(read_ids(folder / "ids.txt"))}
@@ -145,18 +157,22 @@ def _refuse_changes(folder: Path, store: "Cache", usable: dict[str, bytes]) -> N
     lines = [
         f"{len(names):,} {what}: {', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}"
         for what, names in (
-            ("gone or no longer usable", [name for name in row if name not in usable]),
+            ("missing or no longer usable", [name for name in row if name not in usable]),
             ("new", [name for name in usable if name not in row]),
             ("changed", changed),
         )
         if names
     ]
     if lines:
-        raise InputError("\n".join([f"{folder}: the images are not those that the features were made of", *lines]))
+        raise InputError.several(
+            [InputError(line) for line in lines],
+            what="the images are not those that the features were made of",
+            where=folder,
+        )
 
 
 def _hash(wanted: Sequence[Wanted], advance: Advance) -> tuple[dict[Wanted, bytes], dict[Wanted, str]]:
-    """The hash of each image's content, and why others have none."""
+    """The hash of each image file, and the reasons why some files cannot be read."""
     digests, reasons = {}, {}
     for number, image in enumerate(wanted, start=1):
         try:
@@ -175,10 +191,13 @@ def _compute(
     most_pixels: int,
     advance: Advance,
 ) -> dict[bytes, str]:
-    """Fill the cache, batch by batch; gives the reasons of what could not be used.
+    """Compute features and add them to the cache, batch by batch.
 
-    Batches are kept whole. So those that are left after a kill hold the same images as they would have without
-    it, and their sums come out the same to the last bit.
+    The cache stores complete batches, so after a kill the remaining batches have the same images as without it, and
+    the features are the same to the last bit.
+
+    Returns:
+        The reasons why images could not be used, by hash.
     """
     broken: dict[bytes, str] = {}
     waiting: dict[bytes, NDArray[np.float32]] = {}
@@ -192,7 +211,7 @@ def _compute(
         try:
             content = read_file(image)
             if hashlib.sha256(content).digest() != digest:
-                raise UnusableError("changed while it was read")
+                raise UnusableError("changed while it was being read")
             waiting[digest] = extractor.prepare(decode(content, most_pixels=most_pixels))
         except UnusableError as reason:
             broken[digest] = str(reason)
@@ -204,14 +223,14 @@ def _compute(
 
 
 class Cache:
-    """Float16 features by the hash of the image's content, one file for each batch."""
+    """Cache of float16 features by the hash of the image file, with one cache file per batch."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.places: dict[bytes, tuple[Path, int]] = {}
         self.shape: tuple[int, ...] = ()
         self.infinite: set[bytes] = set()
-        """Images whose features are too large for float16, or no numbers."""
+        """Hashes of images whose features are too large for float16, or NaN."""
         for left in folder.glob(".*.tmp"):
             left.unlink()
         for path in sorted(folder.glob("*.npz")):
@@ -219,13 +238,13 @@ class Cache:
                 with np.load(path, allow_pickle=False) as arrays:
                     self._remember(path, [row.tobytes() for row in arrays["hashes"]], arrays["finite"])
             except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-                continue  # damaged, and computed again
+                continue  # a damaged batch is computed again
 
     def __contains__(self, digest: bytes) -> bool:
         return digest in self.places
 
     def add(self, digests: list[bytes], features: NDArray[np.float32]) -> None:
-        """Keep a batch, whole."""
+        """Store a batch."""
         with np.errstate(over="ignore"):
             halves = features.astype(np.float16)
         finite = np.asarray(np.isfinite(halves.reshape(len(halves), -1)).all(axis=1))
@@ -235,7 +254,7 @@ class Cache:
         self._remember(path, digests, finite)
 
     def rows(self, digests: Sequence[bytes]) -> Iterator[tuple[int, NDArray[np.float16]]]:
-        """Numbers of these images with their features, file by file."""
+        """Yield the position in `digests` and the features of each image, file by file."""
         by_file: dict[Path, list[tuple[int, int]]] = {}
         for number, digest in enumerate(digests):
             path, row = self.places[digest]
@@ -252,7 +271,7 @@ class Cache:
                 with suppress(OSError):
                     path.unlink()
                 raise TrainingError(
-                    f"{path}: damaged ({error}), and removed; the same command computes again what it held"
+                    f"{path}: damaged ({error}) and removed; run the extraction again to compute its features"
                 ) from error
             yield from found
 
@@ -266,7 +285,7 @@ class Cache:
 def _write(
     folder: Path, store: Cache, usable: dict[str, bytes], skipped: list[tuple[str, str]], about: dict[str, Any]
 ) -> None:
-    """The files that training reads. The ids are written last: without them no features are read."""
+    """Write the files that training reads; the ids last, since features without them are not read."""
     path, ids, out = folder / "features.npy", folder / "ids.txt", folder / "skipped.csv"
     reasons = skipped_text(skipped).encode("utf-8", "backslashreplace")
     if not usable:
@@ -275,7 +294,7 @@ def _write(
         raise InputError(
             f"none of the {len(skipped):,} images can be used ({common})",
             where=out,
-            hint="{images} says in which folder a table's images are",
+            hint="pass the folder of a table's images as {images}",
         )
     temporary = path.with_name(".features.npy.tmp")
     try:

@@ -1,4 +1,4 @@
-"""What turns images into features: the pixel grid and vision models are extractors."""
+"""The interface of extractors, which turn images into features: the pixel grid and vision models."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -9,29 +9,29 @@ from numpy.typing import NDArray
 from PIL import Image
 
 LIBRARIES = {"vision model": "transformers", "pixels": "transformers"}
-"""The library that an extractor of a kind needs."""
+"""The library that each kind of extractor needs, besides Pillow."""
 
 
 class Extractor(Protocol):
-    """What turns pixels into features."""
+    """Turns images into features."""
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The name of the extractor or its model."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that the features depend on besides the image."""
+        """Everything besides the image that the features depend on."""
 
     def prepare(self, image: Image.Image) -> NDArray[np.float32]:
-        """What is kept of one image until its batch is full."""
+        """Preprocess one image."""
 
     def compute(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Features of a batch, (K, R, F) or (K, F)."""
+        """Features of a batch of preprocessed images, (K, R, F) or (K, F)."""
 
 
 def describe_extractor(extractor: Extractor) -> dict[str, Any]:
-    """What made features: the extractor and its model, its settings, the versions of the libraries."""
+    """Name, settings and library versions of an extractor, for `about.json`."""
     kind = extractor.settings["extractor"]
     libraries = ["pillow", *([LIBRARIES[kind]] if kind in LIBRARIES else [])]
     return {

@@ -1,4 +1,4 @@
-"""Image pixels to region features: a built-in grid of patches that needs no network and no weights."""
+"""The built-in extractor: pixel statistics on a grid of cells, without a model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ FEATURE_SIZE = 3 * PATCH**2 + 6 + 2 * DIRECTIONS + 2
 
 
 class PixelGrid:
-    """The built-in extractor: for drawings and for tests. It knows colours and edges, and nothing of what is shown."""
+    """The built-in extractor, for drawings and tests: it sees colours and edges, but no objects."""
 
     def __init__(self, *, grid: int = 6) -> None:
         if grid < 1:
@@ -37,10 +37,10 @@ class PixelGrid:
 
 
 def grid_features(image: Image.Image | NDArray[Any], *, grid: int = 6) -> NDArray[np.float32]:
-    """Cells of a grid x grid raster, row by row, each as pixel statistics. (grid * grid, FEATURE_SIZE)
+    """Pixel statistics of the cells of a grid x grid raster, row by row. (grid * grid, FEATURE_SIZE)
 
-    A cell gives its 4 x 4 thumbnail, mean and deviation of its colours, the directions of its edges, those of
-    its 3 x 3 neighbourhood, and its place. All of it lies between 0 and about 1, whatever the image's size.
+    The features of a cell are its 4 x 4 thumbnail, mean and deviation of its colours, histograms of the edge directions
+    in it and in its 3 x 3 neighbourhood, and its position. All are between 0 and about 1 for any size of image.
     """
     if grid < 1:
         raise InputError(f"grid must be 1 or more, not {grid}")
@@ -92,7 +92,7 @@ def _edges(pixels: NDArray[np.float32], grid: int) -> NDArray[np.float32]:
 
 
 def _neighbourhood(cells: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Mean over each cell and its neighbours, with nothing beyond the border. Same shape."""
+    """Mean over each cell and its 8 neighbours, with zeros beyond the border. Same shape."""
     grid = len(cells)
     padded = np.pad(cells, ((1, 1), (1, 1), (0, 0)))
     total = sum(padded[y : y + grid, x : x + grid] for y in range(3) for x in range(3))

@@ -1,4 +1,4 @@
-"""Saved models of Hugging Face `transformers`: weights from safetensors files only, and no code that comes with one."""
+"""Loading models of Hugging Face `transformers` safely: weights from safetensors files only, no code of a model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ EXTRA = "pip install 'crcl[transformers]'"
 
 
 def library(*, needed_by: str) -> Any:
-    """`transformers`, which is an extra, told to be quiet."""
+    """Import `transformers`, an optional dependency, and silence its log and progress bars."""
     try:
         import transformers
         from transformers.utils import logging
@@ -23,16 +23,16 @@ def library(*, needed_by: str) -> Any:
 
 
 def safe_options(name: str) -> dict[str, Any]:
-    """What every `from_pretrained` of this folder, or name on the hub, is told."""
+    """Arguments for every `from_pretrained` of a folder or of a name on the hub; they never run code."""
     local = Path(name).is_dir()
     if not local and (Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1):
-        raise InputError("no such folder", where=name, hint="give the folder of a saved model, or its name on the hub")
+        raise InputError("no such folder", where=name, hint="name the folder of a saved model, or a model on the hub")
     return {"trust_remote_code": False, "local_files_only": local}
 
 
 @contextmanager
 def loading(name: str, *, needed: str) -> Iterator[None]:
-    """A strange folder makes transformers raise anything; here it becomes a message."""
+    """Turn any error that `transformers` raises for a bad folder into an InputError; `needed` is its hint."""
     try:
         yield
     except (InputError, TrainingError):
@@ -43,12 +43,13 @@ def loading(name: str, *, needed: str) -> Iterator[None]:
         raise InputError(f"cannot be loaded ({short(error)})", where=name, hint=needed) from error
 
 
-def refuse_missing(name: str, told: dict[str, Any]) -> None:
-    """Stop where weights would be random; `told` is the loading info of `from_pretrained`."""
-    if missing := sorted([*told["missing_keys"], *(str(key) for key in told["mismatched_keys"])]):
-        raise InputError(f"weights are missing, {', '.join(missing[:3])} and so on; they would be random", where=name)
+def refuse_missing(name: str, info: dict[str, Any]) -> None:
+    """Raise an error if weights are missing, which would be random; `info` is the loading info of `from_pretrained`."""
+    if missing := sorted([*info["missing_keys"], *(str(key) for key in info["mismatched_keys"])]):
+        more = ", ..." if len(missing) > 3 else ""
+        raise InputError(f"weights are missing or misshapen: {', '.join(missing[:3])}{more}", where=name)
 
 
 def short(error: Exception) -> str:
-    """An error in one line, not too long."""
+    """The message of an error in one line of at most 300 characters."""
     return " ".join(str(error).split())[:300] or type(error).__name__

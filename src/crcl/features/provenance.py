@@ -1,4 +1,4 @@
-"""How features were made, and the same again for new images: `about.json` beside a features file, kept by a run."""
+"""The origin of features (`about.json`), and making the same features of new images."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ ABOUT = "about.json"
 
 
 def read_about(features: str | Path | None) -> dict[str, Any]:
-    """What `about.json` beside a features file, or in a folder of data, says; empty where it says nothing usable."""
+    """The content of `about.json` beside a features file or in a data folder; empty if missing or invalid."""
     if features is None:
         return {}
     path = Path(features)
@@ -32,11 +32,11 @@ def read_about(features: str | Path | None) -> dict[str, Any]:
 
 
 def open_extractor(made: dict[str, Any], *, device: str = "cpu", where: str | Path = "") -> Extractor:
-    """The extractor that made the features of a run, for new images; refuses one that has changed since.
+    """The extractor that made the features of a run, for new images; raises an error if it has changed since.
 
     Args:
-        made: What `about.json` said when the features were made.
-        device: Where a vision model runs.
+        made: The content of `about.json`, as stored by the run.
+        device: Device that a vision model runs on.
         where: The run, for messages.
     """
     settings = made.get("settings") or {}
@@ -51,19 +51,19 @@ def open_extractor(made: dict[str, Any], *, device: str = "cpu", where: str | Pa
         found = Pixels(name) if kind == "pixels" else VisionModel(name, grid=grid or 6, whole=not grid, device=device)
     else:
         raise InputError(
-            "was trained on features that were given, so nobody knows how to make them of a photo",
+            "was trained on given features of unknown origin, so it cannot make features of photos",
             where=where,
-            hint="pass arrays of features, made as those were, instead of photos",
+            hint="pass arrays of features, made in the same way, instead of photos",
         )
     if found.settings != settings:
-        raise InputError(f"{name} is not the model that made the features of this run any more", where=where)
+        raise InputError(f"{name} has changed since it made the features of this run", where=where)
     return found
 
 
 def image_features(
     extractor: Extractor, images: Sequence[Any], *, dtype: str = "float32", batch_size: int = 32
 ) -> NDArray[np.float32]:
-    """Features of image files or PIL images, rounded as those of the training were on disk. (images, R, F)"""
+    """Features of image files or PIL images, rounded to `dtype` like those on disk. (images, R, F)"""
     parts = []
     for start in range(0, len(images), batch_size):
         batch = [extractor.prepare(open_image(image)) for image in images[start : start + batch_size]]
@@ -73,7 +73,7 @@ def image_features(
 
 
 def open_image(image: Any) -> Image.Image:
-    """A PIL image as it is, or a decoded image file, in RGB."""
+    """A PIL image, or the decoded image of a file, in RGB."""
     if isinstance(image, Image.Image):
         return as_rgb(image)
     if not isinstance(image, str | Path):

@@ -1,4 +1,4 @@
-"""Features by a vision model of Hugging Face `transformers`: patches pooled to regions, or one vector per image.
+"""Extractors that use a vision model of Hugging Face `transformers`: pooled patches, one vector, or input pixels.
 
 Weights are read from safetensors files only, and code that comes with a model is never run.
 """
@@ -21,21 +21,21 @@ from crcl.features.pretrained import library, loading, refuse_missing, safe_opti
 
 _FILES = "config.json, preprocessor_config.json"
 LONGEST = 100
-"""Times that an image may be longer than wide: models resize its short side, and the long one with it."""
+"""Highest aspect ratio of an image: models resize its short side, and the long side with it."""
 
 
 class Kind(NamedTuple):
-    """How a family of models is read."""
+    """Which outputs of a family of models are the features."""
 
     model: str
     """Class in `transformers`."""
     layer: int | None
-    """Hidden state that the patches are taken from; None: the model's last, after its norm."""
+    """Hidden state of the patches; None: the last one, after the final norm."""
     vector: str
-    """Output that is the vector of the whole image."""
+    """Output with the vector of the whole image."""
 
 
-_CLIP = Kind("CLIPVisionModelWithProjection", -2, "image_embeds")  # its last layer never learnt to describe patches
+_CLIP = Kind("CLIPVisionModelWithProjection", -2, "image_embeds")  # patches of its last layer are not trained
 _SIGLIP = Kind("SiglipVisionModel", None, "pooler_output")
 KINDS = {
     "clip": _CLIP,
@@ -48,10 +48,10 @@ KINDS = {
 
 
 class VisionModel:
-    """An extractor: a folder of a saved model, or its name on the hub."""
+    """Extractor of a vision model, given by its folder or its name on the hub."""
 
     def __init__(self, name: str, *, grid: int = 6, whole: bool = False, device: torch.device | str = "cpu") -> None:
-        """`whole` gives one vector per image, otherwise the patches are averaged to grid x grid regions at most."""
+        """Load the model. With `whole` it gives one vector per image, otherwise at most grid x grid pooled regions."""
         if grid < 1:
             raise InputError(f"grid must be 1 or more, not {grid}")
         self.title, self.grid, self.whole, self.device = name, grid, whole, torch.device(device)
@@ -68,7 +68,7 @@ class VisionModel:
         self._try()
 
     def prepare(self, image: Image.Image) -> NDArray[np.float32]:
-        """Pixels as the model wants them. (3, height, width)"""
+        """The input pixels of the model. (3, height, width)"""
         return _prepare(self.processor, image)
 
     @torch.inference_mode()
@@ -85,20 +85,22 @@ class VisionModel:
         return features.float().cpu().numpy()
 
     def _try(self) -> None:
-        """Refuse a model that does not do what is asked, before an hour has been spent."""
+        """Run the model once, to raise an error before long work if it cannot be used."""
         try:
             shapes = {self.prepare(Image.new("RGB", size)).shape for size in ((40, 90), (90, 40))}
             if len(shapes) > 1:
-                raise InputError(f"{self.title}: its preprocessing gives images of different sizes, {sorted(shapes)}")
+                raise InputError(
+                    f"its preprocessing gives images of different sizes, {sorted(shapes)}", where=self.title
+                )
             self.compute([np.zeros(shapes.pop(), dtype=np.float32)])
         except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
             if isinstance(error, InputError | torch.cuda.OutOfMemoryError):
                 raise
-            raise InputError(f"{self.title}: does not work on an image ({short(error)})") from error
+            raise InputError(f"does not work on an image ({short(error)})", where=self.title) from error
 
 
 class Pixels:
-    """An extractor: the pixels themselves as a model's image processor prepares them, for a matcher that reads them."""
+    """Extractor of the input pixels of a model, for a matcher that fine-tunes it."""
 
     def __init__(self, name: str) -> None:
         self.title = name
@@ -107,81 +109,83 @@ class Pixels:
         with loading(name, needed=f"{_FILES} are needed"):
             config = transformers.AutoConfig.from_pretrained(name, **safe)
             if config.model_type not in ("clip", "siglip"):
-                raise InputError(f"{name}: a model of type '{config.model_type}', expected clip or siglip")
+                raise InputError(f"is a model of type '{config.model_type}', expected clip or siglip", where=name)
             self.processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", **safe)
             side = config.vision_config.image_size
         self.settings = {"extractor": "pixels", "processor": _plain(self.processor.to_dict()), "version": 1}
         try:
             shapes = {self.prepare(Image.new("RGB", size)).shape for size in ((40, 90), (90, 40))}
         except UnusableError as error:
-            raise InputError(f"{name}: does not work on an image: {error}") from error
+            raise InputError(f"does not work on an image ({error})", where=name) from error
         if shapes != {(3, side, side)}:
-            raise InputError(f"{name}: prepares images as {sorted(shapes)}, but the model reads (3, {side}, {side})")
+            raise InputError(
+                f"its preprocessing gives {sorted(shapes)}, but the model reads (3, {side}, {side})", where=name
+            )
 
     def prepare(self, image: Image.Image) -> NDArray[np.float32]:
-        """Pixels as the model wants them. (3, height, width)"""
+        """The input pixels of the model. (3, height, width)"""
         return _prepare(self.processor, image)
 
     def compute(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """All numbers of an image as one region. (K, 1, 3 * height * width)"""
+        """The pixels of an image as one region. (K, 1, 3 * height * width)"""
         return np.stack(prepared).reshape(len(prepared), 1, -1)
 
 
 def _prepare(processor: Any, image: Image.Image) -> NDArray[np.float32]:
-    """Pixels as the model wants them. (3, height, width)"""
+    """The input pixels of a model. (3, height, width)"""
     narrow, long = sorted(image.size)
     if long > LONGEST * narrow:
-        raise UnusableError(f"{image.width} x {image.height} pixels: more than {LONGEST} times as long as wide")
-    if narrow < 4:  # three pixels would be taken for three channels
+        raise UnusableError(f"{image.width} x {image.height} pixels, an aspect ratio above {LONGEST}")
+    if narrow < 4:  # the processor takes three pixels for three channels
         image = image.resize((image.width * 4, image.height * 4), Image.Resampling.NEAREST)
     try:
         pixels = processor(images=image, return_tensors="np")["pixel_values"][0]
-    except Exception as error:  # one odd image must not end the work
+    except Exception as error:  # one bad image must not stop the extraction
         raise UnusableError(f"cannot be prepared for the model ({short(error)})") from error
     return np.asarray(pixels, dtype=np.float32)
 
 
 def pool_patches(tokens: Tensor, height: int, width: int, *, grid: int) -> Tensor:
-    """Means over patches that lie together, from (K, tokens, F) to (K, R, F), row by row; the patches come last."""
+    """Average adjacent patches, from (K, tokens, F) to (K, R, F), row by row; the patches are the last tokens."""
     batch, _, size = tokens.shape
     patches = tokens[:, -height * width :].transpose(1, 2).reshape(batch, size, height, width)
     sides = min(grid, height), min(grid, width)
-    pooled = adaptive_avg_pool2d(patches.float().cpu(), sides)  # not every device has it for all sizes
+    pooled = adaptive_avg_pool2d(patches.float().cpu(), sides)  # some devices lack it for some sizes
     return pooled.flatten(2).transpose(1, 2)  # (K, R, F)
 
 
 def _load(name: str) -> tuple[Kind, Any, Any]:
-    """The vision part of a model in float32, and what prepares its images."""
+    """The outputs to use, the vision model in float32, and its image processor."""
     safe = safe_options(name)
     transformers = library(needed_by="a vision model")
     with loading(name, needed=f"{_FILES} and weights as safetensors are needed"):
         config = transformers.AutoConfig.from_pretrained(name, **safe)
         kind = _kind(name, config)
         processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", **safe)
-        model, told = getattr(transformers, kind.model).from_pretrained(
+        model, info = getattr(transformers, kind.model).from_pretrained(
             name,
-            config=_seeing(config),
+            config=_vision_config(config),
             use_safetensors=True,
             dtype=torch.float32,
-            attn_implementation="sdpa",  # a config may name one that is fetched from the hub, which is code
+            attn_implementation="sdpa",  # a config may name an implementation on the hub, which is code
             output_loading_info=True,
             **safe,
         )
-    refuse_missing(name, told)
+    refuse_missing(name, info)
     return kind, model, processor
 
 
 def _kind(name: str, config: Any) -> Kind:
     kind = KINDS.get(config.model_type)
     if kind is None:
-        raise InputError(f"{name}: a model of type '{config.model_type}', expected one of {', '.join(KINDS)}")
+        raise InputError(f"is a model of type '{config.model_type}', expected one of {', '.join(KINDS)}", where=name)
     if kind is _CLIP and "CLIPVisionModel" in (config.architectures or ()):
         return Kind("CLIPVisionModel", _CLIP.layer, "pooler_output")  # saved without the projection
     return kind
 
 
-def _seeing(config: Any) -> Any:
-    """The config of the part that sees; the size of CLIP's projection is that of the whole."""
+def _vision_config(config: Any) -> Any:
+    """The config of the vision part; it takes the size of CLIP's projection from the whole config."""
     part = getattr(config, "vision_config", config)
     if part is not config and hasattr(config, "projection_dim"):
         part.projection_dim = config.projection_dim
@@ -189,12 +193,12 @@ def _seeing(config: Any) -> Any:
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """What an image processor does, as JSON can hold it."""
+    """Settings of an image processor as plain JSON values."""
     return dict(json.loads(json.dumps(settings, sort_keys=True, default=str)))
 
 
 def _fingerprint(model: nn.Module, processor: Any) -> str:
-    """What a model's features depend on, wherever it is stored: its kind, its weights, how images are prepared."""
+    """A hash of all that a model's features depend on: class, config, weights and image processor."""
     config = model.config.to_dict()  # type: ignore[operator, union-attr]
     for key in ("_name_or_path", "transformers_version", "architectures", "dtype"):
         config.pop(key, None)
