@@ -364,7 +364,10 @@ HOSTILE: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: (folder / "tokenizer.json").write_text("{"), "not a JSON file"),
     (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer"),
     (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json"),
-    (lambda folder: change(folder, "tokenizer.json", "post_processor", special_tokens=FOREIGN), "produced token id 1000000"),
+    (
+        lambda folder: change(folder, "tokenizer.json", "post_processor", special_tokens=FOREIGN),
+        "produced token id 1000000",
+    ),
     (without_an_end, "adds no end token"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b"short"), "claims|cannot be loaded"),
     (lambda folder: (folder / "config.json").write_text("[]"), "cannot be loaded"),
@@ -471,7 +474,7 @@ def test_pixels_need_a_model_that_reads_them(models: dict[str, Path], table: Pat
     change(other, "preprocessor_config.json", crop_size={"height": 8, "width": 8})
     for words, message in (
         ([], "pass --model with --pixels"),
-        (["--model", models["clip"], "--global"], "and not --global"),
+        (["--model", models["clip"], "--global"], "and leave out --global"),
         (["--model", other], "but the model reads (3, 16, 16)"),
     ):
         answer = crcl("features", table, "--images", table.parent / "images", "-o", tmp_path / "x", "--pixels", *words)
