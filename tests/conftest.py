@@ -54,7 +54,15 @@ def recorded() -> Callable[[str], dict[str, np.ndarray]]:
     return recorded_numbers
 
 
-SHARING = ("test_clip", "test_prepare", "test_plan", "test_browser", "test_reproduce", "test_site", "test_table3")
+SHARING = (
+    "test_as_documented",
+    "test_clip",
+    "test_prepare",
+    "test_browser",
+    "test_reproduce",
+    "test_site",
+    "test_table3",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -65,9 +65,11 @@ def audit(
         The audit: estimates with intervals, the pairs as a table; it writes a report or a cleaned copy when asked.
 
     Example:
-        >>> audit = crcl.audit("pairs.csv", images="photos", model="openai/clip-vit-base-patch32")  # doctest: +SKIP
-        >>> audit.rate, audit.precision, audit.recall  # doctest: +SKIP
-        >>> audit.report("report"); audit.clean("cleaned.csv")  # doctest: +SKIP
+        >>> audit = crcl.audit("pairs.csv", images="photos", model="openai/clip-vit-base-patch32")
+        >>> audit.rate
+        0.212 (0.0714 to 0.32)
+        >>> audit.report("report")
+        PosixPath('report/index.html')
     """
     shown, choice = receiver(progress), Choice(threshold, precision)
     folder_of_images = None if images is None else Path(images)
@@ -121,7 +123,8 @@ def clean(
         How many rows were removed, are kept, and were not judged; and the threshold.
 
     Example:
-        >>> crcl.clean("pairs-audit/run", "cleaned.csv", precision=0.95)  # doctest: +SKIP
+        >>> crcl.clean("pairs-audit/run", "cleaner.csv", threshold=0.2)
+        Cleaned(removed=7, kept=105, unjudged=24, threshold=0.2)
     """
     choice = Choice(threshold, precision)
     opened = Run.open(path_of(run))

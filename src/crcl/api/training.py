@@ -52,7 +52,9 @@ def train(
         The run: weights, correspondences, metrics, and all that is needed to score new photos and sentences.
 
     Example:
-        >>> run = crcl.train("data/f30k_precomp", "runs/mine", preset="f30k-vse", noise=0.4)  # doctest: +SKIP
+        >>> pairs = crcl.read("pairs.csv", images="photos")
+        >>> crcl.train(pairs, "runs/new", preset="cpu", noise=0.4, settings={"train.pieces": [3, 4]})
+        Run('runs/new': crcl on vse, 7 epochs)
     """
     shown, path = receiver(progress), Path(run)
     pairs = pairs_of(data).save(path.with_name(f"{path.name}-data"))
@@ -105,7 +107,12 @@ def import_checkpoint(
         progress: Whether, or to whom, to report what was found.
 
     Example:
-        >>> crcl.import_checkpoint("model_best.pth.tar", "data/f30k_precomp", "runs/published")  # doctest: +SKIP
+        >>> clip = "openai/clip-vit-base-patch32"
+        >>> pairs = crcl.read("pairs.csv", images="photos")
+        >>> made = crcl.extract_features(pairs, "pixels", model=clip, pixels=True)
+        >>> pairs = pairs.with_features("pixels/features.npy", "pixels/ids.txt")
+        >>> crcl.import_checkpoint(clip, pairs, "runs/clip")
+        Run('runs/clip': clip, imported from clip-vit-base-patch32 (clip, not trained here))
     """
     return importing.import_any(
         checkpoint,
@@ -140,7 +147,8 @@ def export(
         The file or folder that was written.
 
     Example:
-        >>> crcl.export("runs/mine", "mine.safetensors")  # doctest: +SKIP
+        >>> crcl.export("runs/mine", "mine.safetensors")
+        PosixPath('mine.safetensors')
     """
     opened = Run.open(path_of(run))
     whole_model = opened.model() is not None and not onnx

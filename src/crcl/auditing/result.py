@@ -74,10 +74,11 @@ class Audit:
     `crcl.audit` makes it. Nothing is written until `write`, `report` or `clean` is called.
 
     Example:
-        >>> audit = crcl.audit("pairs.csv", images="photos")  # doctest: +SKIP
-        >>> audit.rate, audit.precision, audit.recall  # doctest: +SKIP
+        >>> audit = crcl.audit("pairs.csv", images="photos", model="openai/clip-vit-base-patch32")
+        >>> audit.rate, audit.precision, audit.recall
         (0.188 (0.177 to 0.197), 0.88 (0.84 to 0.92), 0.9)
-        >>> audit.to_pandas().head()  # doctest: +SKIP
+        >>> audit.at(precision=0.9).suspects.num_rows
+        17
     """
 
     def __init__(self, findings: Findings, beliefs: Beliefs, origin: Origin) -> None:

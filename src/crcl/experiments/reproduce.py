@@ -77,7 +77,7 @@ def reproduce(
         progress: Receives messages and the progress of trainings.
 
     Example:
-        >>> reproduce(["supp-fig-c"], out=folder).written[-1].name  # doctest: +SKIP
+        >>> reproduce(["supp-fig-c"], out="tables").written[-1].name
         'supp-fig-c.md'
     """
     if print_jobs and gather:

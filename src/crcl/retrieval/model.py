@@ -70,8 +70,8 @@ class Model:
             `(images, texts)` float32: rows are images. Larger fits better; numbers of two runs cannot be compared.
 
         Example:
-            >>> model = crcl.load("runs/mine")  # doctest: +SKIP
-            >>> model.similarity(["a.jpg", "b.jpg"], ["two dogs", "a red car"])  # doctest: +SKIP
+            >>> model = crcl.load("runs/mine")
+            >>> model.similarity(["a.jpg", "b.jpg"], ["two dogs", "a red car"])
             array([[0.41, 0.02],
                    [0.03, 0.37]], dtype=float32)
         """

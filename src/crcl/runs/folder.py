@@ -77,6 +77,13 @@ class Run:
         self.made: dict[str, Any] = about.get("made", {})
         """How the features were made: extractor, model, version, settings; empty where that is not known."""
 
+    def __repr__(self) -> str:
+        here, matcher = Path.cwd(), self.config["matcher"]["name"]
+        path = self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
+        if self.imported:
+            return f"Run({str(path)!r}: {matcher}, imported from {self.imported})"
+        return f"Run({str(path)!r}: {self.config['method']} on {matcher}, {len(self.metrics())} epochs)"
+
     @property
     def networks(self) -> int:
         """How many networks the matcher is made of; their similarities are averaged."""
