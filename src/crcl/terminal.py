@@ -20,6 +20,7 @@ from rich.progress import Progress as Bar
 
 from crcl.progress import Advance, Clock, Progress, StepLog, duration
 
+_WIDE = 130  # columns that a whole line of progress takes
 _PLAIN_SECONDS = 30.0  # between two lines where there is no terminal
 
 
@@ -80,7 +81,7 @@ class Terminal(Progress):
         self.pieces = pieces
         self.networks = networks
         self.bar = self._bar(
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24 if self.console.width >= _WIDE else 8),
             MofNCompleteColumn(),
             TextColumn("{task.fields[numbers]}"),
             TimeElapsedColumn(),
@@ -112,7 +113,8 @@ class Terminal(Progress):
         rate = self.pairs / max(now - self.begun, 1e-9)
         loss = "" if self.loss is None else f"loss {self.loss:.3f}  lr {clock.learning_rate:.1e}  "
         numbers = f"{log.phase}: {loss}{rate:,.0f} pairs/s"
-        self.bar.update(self.bar_task, completed=self.done, numbers=numbers)
+        room = self.console.width >= _WIDE  # in a narrow window the time left matters more
+        self.bar.update(self.bar_task, completed=self.done, numbers=numbers if room else "")
         if not self.console.is_terminal and now - self.spoken >= _PLAIN_SECONDS:
             self.spoken = now
             self._say(f"{self.where}  step {self.done}/{self.total}  {numbers}{self._left(now)}")

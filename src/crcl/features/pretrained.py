@@ -22,12 +22,15 @@ def library(*, needed_by: str) -> Any:
     return transformers
 
 
-def safe_options(name: str) -> dict[str, Any]:
-    """Arguments for every `from_pretrained` of a folder or of a name on the hub; they never run code."""
+def safe_options(name: str, *, download: bool = True) -> dict[str, Any]:
+    """Arguments for every `from_pretrained` of a folder or of a name on the hub; they never run code.
+
+    Without `download` a name on the hub is read from the local cache, and nothing goes over the network.
+    """
     local = Path(name).is_dir()
     if not local and (Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1):
         raise InputError("no such folder", where=name, hint="name the folder of a saved model, or a model on the hub")
-    return {"trust_remote_code": False, "local_files_only": local}
+    return {"trust_remote_code": False, "local_files_only": local or not download}
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from crcl.features.extractor import LIBRARIES, Extractor
 from crcl.features.grid import PixelGrid
 
 ABOUT = "about.json"
+LARGEST_GRID = 32
+"""Regions along one side of an image."""
 
 
 def read_about(features: str | Path | None) -> dict[str, Any]:
@@ -34,21 +36,29 @@ def read_about(features: str | Path | None) -> dict[str, Any]:
 def open_extractor(made: dict[str, Any], *, device: str = "cpu", where: str | Path = "") -> Extractor:
     """The extractor that made the features of a run, for new images; raises an error if it has changed since.
 
+    Nothing is fetched over the network: a model from the hub must be in its local cache.
+
     Args:
         made: The content of `about.json`, as stored by the run.
         device: Device that a vision model runs on.
         where: The run, for messages.
     """
-    settings = made.get("settings") or {}
-    kind, name = settings.get("extractor"), str(made.get("extractor", ""))
+    settings = made.get("settings")
+    settings = settings if isinstance(settings, dict) else {}
+    kind, grid, name = settings.get("extractor"), settings.get("grid"), str(made.get("extractor", ""))
+    if grid is not None and not (type(grid) is int and 1 <= grid <= LARGEST_GRID):
+        raise InputError(f"a grid of {str(grid)[:60]} regions, expected 1 to {LARGEST_GRID}", where=where)
     found: Extractor
     if kind == "pixel grid":
-        found = PixelGrid(grid=settings.get("grid", 6))
-    elif kind in LIBRARIES:
+        found = PixelGrid(grid=grid or 6)
+    elif isinstance(kind, str) and kind in LIBRARIES:
         from crcl.features.vision import Pixels, VisionModel  # loads torch
 
-        grid = settings.get("grid")
-        found = Pixels(name) if kind == "pixels" else VisionModel(name, grid=grid or 6, whole=not grid, device=device)
+        # a run may come from a stranger: its model is read from disk or from the hub's cache, never fetched
+        if kind == "pixels":
+            found = Pixels(name, download=False)
+        else:
+            found = VisionModel(name, grid=grid or 6, whole=not grid, device=device, download=False)
     else:
         raise InputError(
             "was trained on given features of unknown origin, so it cannot make features of photos",

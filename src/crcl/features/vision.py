@@ -50,12 +50,20 @@ KINDS = {
 class VisionModel:
     """Extractor of a vision model, given by its folder or its name on the hub."""
 
-    def __init__(self, name: str, *, grid: int = 6, whole: bool = False, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        grid: int = 6,
+        whole: bool = False,
+        device: torch.device | str = "cpu",
+        download: bool = True,
+    ) -> None:
         """Load the model. With `whole` it gives one vector per image, otherwise at most grid x grid pooled regions."""
         if grid < 1:
             raise InputError(f"grid must be 1 or more, not {grid}")
         self.title, self.grid, self.whole, self.device = name, grid, whole, torch.device(device)
-        self.kind, self.model, self.processor = _load(name)
+        self.kind, self.model, self.processor = _load(name, download=download)
         self.patch = int(self.model.config.patch_size)
         self.settings = {
             "extractor": "vision model",
@@ -102,9 +110,9 @@ class VisionModel:
 class Pixels:
     """Extractor of the input pixels of a model, for a matcher that fine-tunes it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, download: bool = True) -> None:
         self.title = name
-        safe = safe_options(name)
+        safe = safe_options(name, download=download)
         transformers = library(needed_by="pixels of a model")
         with loading(name, needed=f"{_FILES} are needed"):
             config = transformers.AutoConfig.from_pretrained(name, **safe)
@@ -154,9 +162,9 @@ def pool_patches(tokens: Tensor, height: int, width: int, *, grid: int) -> Tenso
     return pooled.flatten(2).transpose(1, 2)  # (K, R, F)
 
 
-def _load(name: str) -> tuple[Kind, Any, Any]:
+def _load(name: str, *, download: bool) -> tuple[Kind, Any, Any]:
     """The outputs to use, the vision model in float32, and its image processor."""
-    safe = safe_options(name)
+    safe = safe_options(name, download=download)
     transformers = library(needed_by="a vision model")
     with loading(name, needed=f"{_FILES} and weights as safetensors are needed"):
         config = transformers.AutoConfig.from_pretrained(name, **safe)

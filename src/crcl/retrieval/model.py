@@ -97,6 +97,11 @@ class Model:
         else:
             rounded = "float16" if self.run.made.get("dtype") == "float16" else "float32"
             features = image_features(self.extractor, images, dtype=rounded)
+        regions = self.run.sizes["regions"]
+        if not isinstance(images, np.ndarray) and features.shape[1] != regions:
+            raise InputError(
+                f"photos give {features.shape[1]} regions, but the run was trained on {regions}", where=self.run.path
+            )
         expected = self.run.sizes["features"]
         if features.ndim != 3 or features.shape[2] != expected:
             raise InputError(
