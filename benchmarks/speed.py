@@ -90,12 +90,12 @@ class Ours:
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
         self.learner = Learner(lambda: VSE(features=F, vocabulary=V, embedding=D, word=WORD))
-        self.learner.renew()
+        self.learner.reset()
 
     def step(self, numbers: np.ndarray, rng: np.random.Generator) -> Batch:
         batch = self.batches.make(numbers, rng)
         losses = active_complementary(self.learner.similarities(batch), torch.ones(len(batch)))
-        self.learner.descent.step(losses, batch, 5e-4)
+        self.learner.optimizer.step(losses, batch, 5e-4)
         return batch
 
 

@@ -20,7 +20,7 @@ from crcl.data.text.vocabulary import Vocabulary
 from crcl.features.grid import grid_features
 from crcl.matchers import Bow
 from crcl.methods.base import Learner, Method
-from crcl.methods.two_networks import Twins
+from crcl.methods.two_networks import TwoNetworks
 from crcl.progress import Clock
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
@@ -60,15 +60,15 @@ class Step(NamedTuple):
     before: tuple[Learner, ...]
 
 
-def recorded_steps(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+def recorded_steps(networks: TwoNetworks, monkeypatch: pytest.MonkeyPatch) -> list[Step]:
     """The steps that both networks take from now on, as they come."""
     steps: list[Step] = []
 
     def step(which: int, batch: Batch, labels: Tensor, clock: Clock) -> float:
-        steps.append(Step(which, batch, labels, deepcopy(twins.learners)))
-        return Twins.step(twins, which, batch, labels, clock)
+        steps.append(Step(which, batch, labels, deepcopy(networks.learners)))
+        return TwoNetworks.optimizer_step(networks, which, batch, labels, clock)
 
-    monkeypatch.setattr(twins, "step", step)
+    monkeypatch.setattr(networks, "optimizer_step", step)
     return steps
 
 

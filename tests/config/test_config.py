@@ -302,6 +302,8 @@ def test_every_key_is_described_and_its_default_can_be_set() -> None:
 @pytest.mark.parametrize("method", ["ncr", "bicro", "l2rm"])
 def test_a_training_that_is_all_warm_up_is_refused(method: str) -> None:
     (line,) = complaints(settings=[f"method={method}", "train.pieces=[9, 5]"])
-    assert line.startswith("division.warmup: the first 5 epochs divide nothing, and train.pieces [9, 5] ends with 5")
+    assert line.startswith(
+        "division.warmup: the 5 epochs of the warm-up divide no pairs, and train.pieces [9, 5] ends with 5"
+    )
     config.load(settings=[f"method={method}", "train.pieces=[6]"])
     config.load(settings=["train.pieces=[9, 5]"])  # other methods have none

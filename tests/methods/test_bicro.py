@@ -13,7 +13,7 @@ from torch.nn.functional import cosine_similarity
 
 from crcl.data.split import Split
 from crcl.matchers import SGR, Encoded
-from crcl.methods.bicro import BiCro, _whole, clean_labels, consistency
+from crcl.methods.bicro import BiCro, _pooled, clean_labels, consistency
 from crcl.methods.division import beta_posterior, divide
 
 Tiny = Callable[..., Split]
@@ -87,13 +87,13 @@ def test_a_matcher_of_parts_is_taken_by_the_mean_of_its_real_parts() -> None:
     torch.manual_seed(0)
     parts = torch.randn(2, 3, 4)
     mask = torch.tensor([[True, True, False], [True, True, True]])
-    whole = _whole(Encoded(parts, mask))
+    whole = _pooled(Encoded(parts, mask))
     for row in range(2):
         real = parts[row][mask[row]]
         mean = (real / real.norm(dim=1, keepdim=True)).mean(0)
         torch.testing.assert_close(whole[row], mean / mean.norm())
     vectors = torch.randn(2, 4)
-    torch.testing.assert_close(_whole(Encoded(vectors)), vectors / vectors.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(_pooled(Encoded(vectors)), vectors / vectors.norm(dim=1, keepdim=True))
 
 
 def test_the_warm_up_learns_from_the_smallest_losses_of_each_batch(tiny: Tiny) -> None:
@@ -101,7 +101,7 @@ def test_the_warm_up_learns_from_the_smallest_losses_of_each_batch(tiny: Tiny) -
     small = Small(tiny(images=12), batch_size=8)
     method = bicro(small)
     method.begin_piece(0)
-    for which, expected in enumerate(deepcopy(method.twins.learners)):
+    for which, expected in enumerate(deepcopy(method.networks.learners)):
         expected.module.train()
         for batch in small.batches.epoch(0, stream=which):
             sims = expected.similarities(batch)
@@ -115,10 +115,10 @@ def test_the_warm_up_learns_from_the_smallest_losses_of_each_batch(tiny: Tiny) -
             )  # fmt: skip
             weights = torch.zeros(8)
             weights[np.argsort(values)[:2].copy()] = 1  # int(0.3 * 8)
-            expected.descent.step(hinges * weights, batch, 0.01)
+            expected.optimizer.step(hinges * weights, batch, 0.01)
         if which == 0:
             list(method.train_epoch(small.batches, clock(0)))
-        trained = method.twins.learners[which].module.state_dict()
+        trained = method.networks.learners[which].module.state_dict()
         for name, value in expected.module.state_dict().items():
             torch.testing.assert_close(trained[name], value, rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(method.correspondence, np.ones(small.pairs))
@@ -131,10 +131,10 @@ def test_each_network_learns_from_the_other_ones_division_and_labels_noisy_batch
     method.begin_piece(0)
     for epoch in range(EPOCHS - 1):
         list(method.train_epoch(small.batches, clock(epoch)))
-    steps = recorded_steps(method.twins, monkeypatch)
+    steps = recorded_steps(method.networks, monkeypatch)
     list(method.train_epoch(small.batches, clock(EPOCHS - 1)))
     for which in (0, 1):
-        posterior = beta_posterior(method.twins.losses[1 - which])
+        posterior = beta_posterior(method.networks.losses[1 - which])
         clean = divide(posterior)
         assert 0 < clean.sum() < len(clean)
         mine = [step for step in steps if step.which == which]
@@ -164,7 +164,7 @@ def test_noisy_pairs_are_labelled_from_the_start_and_learnt_from_in_the_second_h
 ) -> None:
     method = bicro(small)
     method.begin_piece(0)
-    steps = recorded_steps(method.twins, monkeypatch)
+    steps = recorded_steps(method.networks, monkeypatch)
     learnt = []
     for epoch in range(EPOCHS):
         steps.clear()
@@ -172,7 +172,7 @@ def test_noisy_pairs_are_labelled_from_the_start_and_learnt_from_in_the_second_h
         noisy = [
             step
             for step in steps
-            if not divide(beta_posterior(method.twins.losses[1 - step.which]))[step.batch.pairs.numpy()].any()
+            if not divide(beta_posterior(method.networks.losses[1 - step.which]))[step.batch.pairs.numpy()].any()
         ]
         learnt.append(bool(noisy))
         if steps:

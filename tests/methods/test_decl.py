@@ -225,7 +225,7 @@ def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_been_left(tiny: Callable[
 def test_a_state_of_other_pairs_is_refused(tiny: Callable[..., Split]) -> None:
     method = watched(tiny())[0]
     other = watched(tiny(images=7))[0]
-    with pytest.raises(ValueError, match="is of 14 pairs, the data of 12"):
+    with pytest.raises(ValueError, match="has 14 pairs, the data 12"):
         method.load_state_dict(other.state_dict())
 
 
@@ -235,7 +235,7 @@ def test_raw_scores_come_before_the_sigmoid_where_there_is_one(tiny: Callable[..
     sgr = lambda: SGR(features=5, vocabulary=batches.vocabulary, regions=4, embedding=8, word=6, similarity=4)  # noqa: E731
     for make, squeezed in ((sgr, True), (make_bow, False)):
         learner = Learner(make)
-        learner.renew()
+        learner.reset()
         with scoring(learner.matcher):
             scores, sims = learner.scores(batch), learner.similarities(batch)
         torch.testing.assert_close(scores.sigmoid() if squeezed else scores, sims)

@@ -207,7 +207,7 @@ def test_a_state_of_other_pairs_is_refused(tiny: Tiny, small: Small) -> None:
     method, other = gsc(small), gsc(Small(tiny(images=7)))
     for one in (method, other):
         one.begin_piece(0)
-    with pytest.raises(ValueError, match="of 14 pairs, the data of 16"):
+    with pytest.raises(ValueError, match="has 14 pairs, the data 16"):
         method.load_state_dict(other.state_dict())
 
 

@@ -46,7 +46,7 @@ class Pieces:
 
     def learner(self, **options: Any) -> Learner:
         learner = Learner(self.make, **options)
-        learner.renew()
+        learner.reset()
         return learner
 
     def crcl(self, *, precision: Precision = "auto", **options: Any) -> CRCL:
@@ -79,12 +79,12 @@ def test_every_piece_starts_from_fresh_weights_and_a_fresh_optimizer_and_keeps_t
     method = small.crcl()
     small.train(method, 0, 3)
     trained, ledger, beliefs = method.learner.module, method.ledger, method.correspondence.copy()
-    assert method.learner.descent.optimizer.state
+    assert method.learner.optimizer.adamw.state
     assert not np.all(beliefs == 1)
     method.begin_piece(1)
     assert method.learner.module is not trained
     assert not torch.equal(weights(method.learner.module), weights(trained))
-    assert not method.learner.descent.optimizer.state
+    assert not method.learner.optimizer.adamw.state
     assert method.ledger is ledger
     np.testing.assert_array_equal(method.correspondence, beliefs)
 
@@ -228,12 +228,12 @@ def batch_of(small: Pieces) -> Batch:
 def test_a_step_uses_the_clocks_learning_rate(small: Pieces) -> None:
     learner, batch = small.learner(), batch_of(small)
     before = weights(learner.module)
-    value = learner.descent.step(diagonal(learner.similarities(batch)), batch, 0.0)
+    value = learner.optimizer.step(diagonal(learner.similarities(batch)), batch, 0.0)
     assert torch.equal(weights(learner.module), before)
     assert value == pytest.approx(diagonal(learner.similarities(batch)).mean().item(), abs=1e-5)
-    learner.descent.step(diagonal(learner.similarities(batch)), batch, 0.1)
+    learner.optimizer.step(diagonal(learner.similarities(batch)), batch, 0.1)
     assert not torch.equal(weights(learner.module), before)
-    assert {group["lr"] for group in learner.descent.optimizer.param_groups} == {0.1}
+    assert {group["lr"] for group in learner.optimizer.adamw.param_groups} == {0.1}
 
 
 @pytest.mark.parametrize(("clip", "limit"), [(0.5, 0.5), (0.0, None)])
@@ -241,7 +241,7 @@ def test_a_step_clips_the_gradient_of_all_parameters_unless_told_not_to(
     small: Pieces, clip: float, limit: float | None
 ) -> None:
     learner, batch = small.learner(clip=clip), batch_of(small)
-    learner.descent.step(1000 * diagonal(learner.similarities(batch)), batch, 0.01)
+    learner.optimizer.step(1000 * diagonal(learner.similarities(batch)), batch, 0.01)
     gradients = [parameter.grad for parameter in learner.module.parameters() if parameter.grad is not None]
     norm = torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
     assert norm == pytest.approx(limit, rel=1e-3) if limit else norm > 10
@@ -255,7 +255,7 @@ def test_a_loss_that_is_not_finite_is_an_error_with_the_batchs_pairs_and_those_t
     found = diagonal(learner.similarities(batch)) * torch.tensor([1, 1, value, 1, 1])
     before = weights(learner.module)
     with pytest.raises(TrainingError) as caught:
-        learner.descent.step(found, batch, 0.1)
+        learner.optimizer.step(found, batch, 0.1)
     assert str(batch.pairs.tolist()) in str(caught.value)
     assert f"1 of them with such a loss: [{batch.pairs[2].item()}]" in str(caught.value)
     assert torch.equal(weights(learner.module), before)
@@ -266,7 +266,7 @@ def test_a_gradient_that_is_not_finite_is_an_error_before_it_spoils_the_weights(
     before = weights(learner.module)
     found = torch.where(torch.arange(len(batch)) < 0, torch.nan, 0) + (diagonal(learner.similarities(batch)) * 0).sqrt()
     with pytest.raises(TrainingError, match="the gradient became NaN or infinite in the batch of pairs"):
-        learner.descent.step(found, batch, 0.1)  # the slope of the root at 0 is infinite
+        learner.optimizer.step(found, batch, 0.1)  # the slope of the root at 0 is infinite
     assert torch.equal(weights(learner.module), before)
 
 
@@ -276,7 +276,7 @@ def test_float16_skips_a_step_whose_gradient_is_not_finite_but_not_all_of_them(s
 
     def steps(count: int) -> None:
         for _ in range(count):
-            learner.descent.step((diagonal(learner.similarities(batch)).float() * 0).sqrt(), batch, 0.1)
+            learner.optimizer.step((diagonal(learner.similarities(batch)).float() * 0).sqrt(), batch, 0.1)
 
     steps(20)
     with pytest.raises(TrainingError, match=r"the gradient became NaN or infinite.*train\.precision=float32"):
@@ -311,22 +311,22 @@ def test_a_gpu_that_can_only_imitate_bfloat16_gets_float16(
 
 def test_float16_goes_on_from_a_state_of_another_precision(small: Pieces) -> None:
     exact = small.learner()
-    exact.descent.step(exact.similarities(batch_of(small)).square().mean(1), batch_of(small), 0.1)
+    exact.optimizer.step(exact.similarities(batch_of(small)).square().mean(1), batch_of(small), 0.1)
     half = small.learner(precision="float16")
     half.load_state_dict(exact.state_dict())
     assert torch.equal(weights(half.module), weights(exact.module))
-    assert half.descent.scaler.is_enabled()
-    assert half.descent.scaler.get_scale() > 1
+    assert half.optimizer.scaler.is_enabled()
+    assert half.optimizer.scaler.get_scale() > 1
 
 
 def test_a_learner_goes_on_from_its_state_and_begins_anew_when_renewed(small: Pieces) -> None:
     batch = batch_of(small)
     one, other = small.learner(), small.learner()
-    one.descent.step(diagonal(one.similarities(batch)), batch, 0.1)
+    one.optimizer.step(diagonal(one.similarities(batch)), batch, 0.1)
     other.load_state_dict(deepcopy(one.state_dict()))
     for learner in (one, other):
-        learner.descent.step(diagonal(learner.similarities(batch)), batch, 0.1)
+        learner.optimizer.step(diagonal(learner.similarities(batch)), batch, 0.1)
     assert torch.equal(weights(one.module), weights(other.module))
-    other.renew()
+    other.reset()
     assert not torch.equal(weights(one.module), weights(other.module))
-    assert not other.descent.optimizer.state
+    assert not other.optimizer.adamw.state

@@ -24,7 +24,7 @@ from crcl.matchers.base import Encoded
 from crcl.matchers.encoders import MetaNetwork
 from crcl.matchers.kernels.recurrent import plain
 from crcl.methods.base import Learner
-from crcl.methods.mscn import MSCN, MetaData, keep, meta_losses, meta_network, sharpen
+from crcl.methods.mscn import MSCN, MetaData, likely_matched, meta_losses, meta_network, sharpen
 from crcl.progress import Clock, StepLog
 from crcl.training import build, inputs, session
 
@@ -279,7 +279,7 @@ def test_pairs_of_the_upper_beta_are_kept() -> None:
     rng = np.random.default_rng(0)
     low, high = rng.beta(2, 6, 400), rng.beta(8, 2, 600)
     examples = np.concatenate([rng.beta(2, 6, 40), rng.beta(8, 2, 40)])
-    kept = keep(np.concatenate([low, high]), examples, np.repeat([0.0, 1.0], 40))
+    kept = likely_matched(np.concatenate([low, high]), examples, np.repeat([0.0, 1.0], 40))
     assert kept[:400].mean() < 0.1
     assert kept[400:].mean() > 0.9
 
@@ -288,22 +288,25 @@ def test_a_wide_lower_beta_does_not_win_the_best_pairs() -> None:
     rng = np.random.default_rng(0)
     values = np.sort(np.concatenate([rng.beta(2, 2, 400), rng.beta(40, 25, 600)]))
     examples = np.concatenate([rng.beta(2, 2, 40), rng.beta(40, 25, 40)])
-    kept = keep(values, examples, np.repeat([0.0, 1.0], 40))
+    kept = likely_matched(values, examples, np.repeat([0.0, 1.0], 40))
     np.testing.assert_array_equal(kept, values > 0.512)
     assert kept.sum() == 779  # the plain posterior loses the 99 best of these
 
 
 @pytest.mark.parametrize("value", [0.0, 0.0005, 0.5, 1.0])
 def test_similarities_that_do_not_differ_keep_all_pairs(value: float) -> None:
-    assert keep(np.full(9, value), np.full(4, value), np.array([0.0, 0, 1, 1])).tolist() == [True] * 9
-    assert keep(np.full(9, value), np.array([0.2, 0.3, 0.8, 0.9]), np.array([0.0, 0, 1, 1])).tolist() == [True] * 9
+    assert likely_matched(np.full(9, value), np.full(4, value), np.array([0.0, 0, 1, 1])).tolist() == [True] * 9
+    assert (
+        likely_matched(np.full(9, value), np.array([0.2, 0.3, 0.8, 0.9]), np.array([0.0, 0, 1, 1])).tolist()
+        == [True] * 9
+    )
 
 
 @pytest.mark.parametrize(("pairs", "few"), [(90, 2), (350, 4)])
 def test_where_all_pairs_look_mismatched_the_most_similar_are_kept(pairs: int, few: int) -> None:
     rng = np.random.default_rng(0)
     values, mismatched = rng.beta(2, 30, pairs), rng.beta(2, 30, 40)
-    kept = keep(values, np.r_[mismatched, rng.normal(0.9, 0.01, 40)], np.repeat([0.0, 1.0], 40))
+    kept = likely_matched(values, np.r_[mismatched, rng.normal(0.9, 0.01, 40)], np.repeat([0.0, 1.0], 40))
     assert set(np.flatnonzero(kept)) == set(np.argsort(values)[-few:])
 
 
@@ -330,18 +333,18 @@ def test_an_epoch_judges_by_one_network_what_the_other_learns_from(tiny: Tiny, m
     method = parts.method()
     learnt: dict[int, set[int]] = {0: set(), 1: set()}
     for network, learner in enumerate(method.learners):
-        step = learner.descent.step
+        step = learner.optimizer.step
 
         def record(losses: Tensor, batch: Batch, rate: float, network: int = network, step: Any = step) -> float:
             learnt[network] |= set(batch.pairs.tolist())
             return float(step(losses, batch, rate))
 
-        monkeypatch.setattr(learner.descent, "step", record)
+        monkeypatch.setattr(learner.optimizer, "step", record)
     assert [log.phase for log in parts.epoch(method, 0)] == ["train"] * 6
     assert learnt[0] | {1, 4} == learnt[1] | {1, 4} == set(range(14))
     assert not (learnt[0] | learnt[1]) & {1, 4}
     assert (method.correspondence == 1).all()
-    monkeypatch.setattr(method, "_renew_descents", lambda: None)
+    monkeypatch.setattr(method, "_reset_optimizers", lambda: None)
     monkeypatch.setattr("crcl.methods.mscn.keep", lambda sims, examples, matched: sims > np.median(sims))
     learnt[0].clear(), learnt[1].clear()
     phases = [log.phase for log in parts.epoch(method, 1)]
@@ -397,7 +400,7 @@ def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_been_left(parts: Parts) -
 def test_a_state_of_other_pairs_is_refused(parts: Parts) -> None:
     state = parts.method().state_dict()
     other = MSCN((Learner(parts.make), Learner(parts.make)), 12)
-    with pytest.raises(ValueError, match="is of 14 pairs, the data of 12"):
+    with pytest.raises(ValueError, match="has 14 pairs, the data 12"):
         other.load_state_dict(state)
 
 

@@ -43,15 +43,15 @@ def predicted(learner: Learner, batch: Batch) -> np.ndarray:
 def test_the_warm_up_trains_both_networks_on_all_pairs_with_the_mean_triplet_loss(small: Small) -> None:
     method = ncr(small)
     method.begin_piece(0)
-    for which, expected in enumerate(deepcopy(method.twins.learners)):
+    for which, expected in enumerate(deepcopy(method.networks.learners)):
         expected.module.train()
         for batch in small.batches.epoch(0, stream=which):
-            expected.descent.step(losses.triplet(expected.similarities(batch), negatives="mean"), batch, 0.01)
+            expected.optimizer.step(losses.triplet(expected.similarities(batch), negatives="mean"), batch, 0.01)
         if which == 0:
             logs = list(method.train_epoch(small.batches, clock(0)))
             assert sum(log.pairs for log in logs) == 2 * small.pairs
             assert {log.phase for log in logs} == {"train"}
-        trained = method.twins.learners[which].module.state_dict()
+        trained = method.networks.learners[which].module.state_dict()
         assert all(torch.equal(value, trained[name]) for name, value in expected.module.state_dict().items())
     np.testing.assert_array_equal(method.correspondence, np.ones(small.pairs))
 
@@ -63,11 +63,11 @@ def test_each_network_learns_from_the_other_ones_division_with_labels_made_befor
     method.begin_piece(0)
     for epoch in range(EPOCHS - 1):
         list(method.train_epoch(small.batches, clock(epoch)))
-    steps = recorded_steps(method.twins, monkeypatch)
+    steps = recorded_steps(method.networks, monkeypatch)
     moment = clock(EPOCHS - 1)
     list(method.train_epoch(small.batches, moment))
     posterior = [
-        gaussian_posterior(method.twins.losses[which], seed=division_seed(small.batches, moment, which))
+        gaussian_posterior(method.networks.losses[which], seed=division_seed(small.batches, moment, which))
         for which in (0, 1)
     ]
     np.testing.assert_allclose(method.correspondence, np.mean(posterior, 0), rtol=1e-5)
@@ -94,7 +94,7 @@ def test_noisy_pairs_are_learnt_from_in_the_second_half_of_the_epochs_after_the_
 ) -> None:
     method = ncr(small)
     method.begin_piece(0)
-    steps = recorded_steps(method.twins, monkeypatch)
+    steps = recorded_steps(method.networks, monkeypatch)
     learnt = []
     for epoch in range(EPOCHS):
         steps.clear()
@@ -109,11 +109,11 @@ def test_noisy_pairs_are_learnt_from_in_the_second_half_of_the_epochs_after_the_
 def test_a_step_is_one_on_the_hardest_triplets_with_the_anchors_own_exponential_margin(small: Small) -> None:
     method = ncr(small)
     method.begin_piece(0)
-    method.twins.train()
-    expected = deepcopy(method.twins.learners[1])
+    method.networks.train()
+    expected = deepcopy(method.networks.learners[1])
     batch = next(small.batches.epoch(0))
     labels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])
-    value = method.twins.step(1, batch, labels, clock(3))
+    value = method.networks.optimizer_step(1, batch, labels, clock(3))
     sims = expected.similarities(batch)
     per_pair = []
     for i in range(5):
@@ -122,7 +122,7 @@ def test_a_step_is_one_on_the_hardest_triplets_with_the_anchors_own_exponential_
         rows = max(max(margin + (sims[i, j] - sims[i, i]).item(), 0) for j in others)
         per_pair.append(rows + max(max(margin + (sims[j, i] - sims[i, i]).item(), 0) for j in others))
     assert value == pytest.approx(np.mean(per_pair), rel=1e-4)
-    assert not torch.equal(sims, method.twins.learners[1].similarities(batch))  # it has moved
+    assert not torch.equal(sims, method.networks.learners[1].similarities(batch))  # it has moved
 
 
 def test_where_no_pair_is_noisy_enough_for_a_batch_the_clean_ones_are_learnt_from_alone(

@@ -14,9 +14,9 @@ from crcl.data.batches import Batches
 from crcl.data.split import Split
 from crcl.matchers import Ensemble
 from crcl.methods.bicro import BiCro
-from crcl.methods.epochs import Done, division_seed
+from crcl.methods.epochs import CompletedSteps, division_seed
 from crcl.methods.ncr import NCR
-from crcl.methods.two_networks import Twins
+from crcl.methods.two_networks import TwoNetworks
 from crcl.progress import Clock
 
 Tiny = Callable[..., Split]
@@ -24,90 +24,90 @@ CLOCK = clock(1)
 EPOCHS, WARMUP = 6, 2
 
 
-def parts(pairs: Split, *, batch_size: int = 5) -> tuple[Twins, Batches]:
+def parts(pairs: Split, *, batch_size: int = 5) -> tuple[TwoNetworks, Batches]:
     torch.manual_seed(0)
     small = Small(pairs, batch_size=batch_size)
-    twins = Twins(small.make_learner, small.pairs, margin=0.2)
-    twins.renew()
-    return twins, small.batches
+    networks = TwoNetworks(small.make_learner, small.pairs, margin=0.2)
+    networks.reset()
+    return networks, small.batches
 
 
 def test_steps_done_are_taken_off_one_pass_after_the_other() -> None:
-    done = Done(7)
-    assert [done.of(3), done.of(3), done.of(3), done.of(3)] == [3, 3, 1, 0]
+    completed = CompletedSteps(7)
+    assert [completed.take(3), completed.take(3), completed.take(3), completed.take(3)] == [3, 3, 1, 0]
 
 
 def test_the_two_begin_with_different_weights_and_score_as_an_ensemble(tiny: Tiny) -> None:
-    twins, _ = parts(tiny())
-    one, other = (learner.module.state_dict() for learner in twins.learners)
+    networks, _ = parts(tiny())
+    one, other = (learner.module.state_dict() for learner in networks.learners)
     assert not torch.equal(one["embed.weight"], other["embed.weight"])
-    assert isinstance(twins.matcher, Ensemble)
-    assert list(twins.matcher.members) == [learner.module for learner in twins.learners]
+    assert isinstance(networks.matcher, Ensemble)
+    assert list(networks.matcher.members) == [learner.module for learner in networks.learners]
 
 
 def test_losses_are_those_of_random_batches_in_eval_mode_without_augmentation(tiny: Tiny) -> None:
-    twins, batches = parts(tiny(images=10))
-    twins.train()
-    logs = list(twins.measure(batches, CLOCK, Done(0)))
+    networks, batches = parts(tiny(images=10))
+    networks.train()
+    logs = list(networks.measure_losses(batches, CLOCK, CompletedSteps(0)))
     assert [log.phase for log in logs] == ["division"] * 8
-    assert twins.losses.dtype == np.float32
+    assert networks.losses.dtype == np.float32
     orders = []
-    for which, learner in enumerate(twins.learners):
+    for which, learner in enumerate(networks.learners):
         learner.module.eval()
         seen = list(batches.epoch(1, stream=2 + which, augment=False))
         orders.append(torch.cat([batch.pairs for batch in seen]).tolist())
         for batch in seen:
             with torch.no_grad():
                 sims = learner.similarities(batch)
-            np.testing.assert_allclose(twins.losses[which, batch.pairs], mean_triplet(sims), rtol=1e-4)
+            np.testing.assert_allclose(networks.losses[which, batch.pairs], mean_triplet(sims), rtol=1e-4)
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(20))
     assert orders[0] != orders[1]
-    assert not np.allclose(twins.losses[0], twins.losses[1])
+    assert not np.allclose(networks.losses[0], networks.losses[1])
 
 
 def test_measuring_leaves_train_mode_and_running_statistics_as_they_were(tiny: Tiny) -> None:
-    twins, batches = parts(tiny())
-    twins.train()
-    frozen = twins.learners[0].module.get_submodule("image_mlp.1").eval()  # a part that was in eval mode stays there
+    networks, batches = parts(tiny())
+    networks.train()
+    frozen = networks.learners[0].module.get_submodule("image_mlp.1").eval()  # a part that was in eval mode stays there
     before = [
-        {name: value.clone() for name, value in learner.module.state_dict().items()} for learner in twins.learners
+        {name: value.clone() for name, value in learner.module.state_dict().items()} for learner in networks.learners
     ]
-    for _ in twins.measure(batches, CLOCK, Done(0)):
-        for learner in twins.learners:
+    for _ in networks.measure_losses(batches, CLOCK, CompletedSteps(0)):
+        for learner in networks.learners:
             assert all(part.training != (part is frozen) for part in learner.module.modules())
-    for learner, values in zip(twins.learners, before, strict=True):
+    for learner, values in zip(networks.learners, before, strict=True):
         assert all(torch.equal(value, values[name]) for name, value in learner.module.state_dict().items())
 
 
 def test_predicting_leaves_train_mode_too_and_its_labels_can_enter_a_loss(tiny: Tiny) -> None:
-    twins, batches = parts(tiny())
-    twins.train()
+    networks, batches = parts(tiny())
+    networks.train()
     batch = next(batches.epoch(0))
-    labels = twins.predict(0, batch)
+    labels = networks.predict(0, batch)
     assert labels.shape == (5,)
-    assert all(part.training for part in twins.learners[0].module.modules())
-    (twins.learners[0].similarities(batch).diagonal() * labels).sum().backward()
+    assert all(part.training for part in networks.learners[0].module.modules())
+    (networks.learners[0].similarities(batch).diagonal() * labels).sum().backward()
 
 
 def test_measuring_goes_on_where_it_was_interrupted(tiny: Tiny) -> None:
-    twins, batches = parts(tiny(images=10))
-    list(twins.measure(batches, CLOCK, Done(0)))
-    expected = twins.losses.copy()
+    networks, batches = parts(tiny(images=10))
+    list(networks.measure_losses(batches, CLOCK, CompletedSteps(0)))
+    expected = networks.losses.copy()
     for steps in range(9):
-        twins.losses[:] = 0
-        for _, _ in zip(range(steps), twins.measure(batches, CLOCK, Done(0)), strict=False):
+        networks.losses[:] = 0
+        for _, _ in zip(range(steps), networks.measure_losses(batches, CLOCK, CompletedSteps(0)), strict=False):
             pass
-        list(twins.measure(batches, CLOCK, Done(steps)))
-        np.testing.assert_array_equal(twins.losses, expected)
+        list(networks.measure_losses(batches, CLOCK, CompletedSteps(steps)))
+        np.testing.assert_array_equal(networks.losses, expected)
 
 
 def test_a_pair_left_over_keeps_its_loss(tiny: Tiny) -> None:
-    twins, batches = parts(tiny(images=3), batch_size=5)
-    twins.losses[:] = 9
-    list(twins.measure(batches, CLOCK, Done(0)))
-    assert ((twins.losses == 9).sum(1) == 1).all()
-    twins.renew()
-    assert not twins.losses.any()
+    networks, batches = parts(tiny(images=3), batch_size=5)
+    networks.losses[:] = 9
+    list(networks.measure_losses(batches, CLOCK, CompletedSteps(0)))
+    assert ((networks.losses == 9).sum(1) == 1).all()
+    networks.reset()
+    assert not networks.losses.any()
 
 
 def test_divisions_have_seeds_of_their_own(tiny: Tiny) -> None:
@@ -118,10 +118,10 @@ def test_divisions_have_seeds_of_their_own(tiny: Tiny) -> None:
 
 
 def test_a_state_of_other_pairs_is_refused(tiny: Tiny) -> None:
-    twins, _ = parts(tiny(images=6))
+    networks, _ = parts(tiny(images=6))
     other, _ = parts(tiny(images=7))
-    with pytest.raises(ValueError, match="the saved state is of 12 pairs, the data of 14"):
-        other.load_state_dict(twins.state_dict())
+    with pytest.raises(ValueError, match="the saved state has 12 pairs, the data 14"):
+        other.load_state_dict(networks.state_dict())
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_networks_are_in_train_mode_after_every_step(kind: Kind, small: Small) -
     method.begin_piece(0)
     for epoch in range(EPOCHS):
         for _ in method.train_epoch(small.batches, clock(epoch)):
-            assert all(part.training for learner in method.twins.learners for part in learner.module.modules())
+            assert all(part.training for learner in method.networks.learners for part in learner.module.modules())
 
 
 @pytest.mark.slow

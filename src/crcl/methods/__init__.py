@@ -20,7 +20,7 @@ METHODS: dict[str, MethodRecord] = {
 
 
 def methods_of(networks: int, *, meta: bool = False) -> list[str]:
-    """The methods that train so many networks, those with a meta-network each or those without."""
+    """Names of the methods that train this number of networks, with meta-networks or without."""
     return [
         name for name, record in METHODS.items() if record.networks == networks and (record.meta is not None) == meta
     ]

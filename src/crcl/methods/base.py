@@ -1,4 +1,4 @@
-"""What every method of training is, what the package knows of it, and the optimizer step that they share."""
+"""Protocol and record of a training method, and the optimizer step that all methods share."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -17,62 +17,62 @@ from crcl.progress import Clock, StepLog
 from crcl.settings import Section
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
-_SMALLEST_SCALE = 1e-4  # of float16 losses: halved at each step that is skipped, so thirty of them in a row
+_SMALLEST_SCALE = 1e-4  # of the float16 loss scaler, halved by each skipped step: reached after about thirty in a row
 
 
 class Method(Protocol):
-    """How a matcher is trained.
+    """Protocol of a training method.
 
-    `train_epoch` is a generator: the method keeps its loop in plain sight, `fit` owns logging, validation, saving and
-    stopping. After each yielded step the state must be complete, since it may be saved there: a method that gets a
-    clock with `step > 0` goes on in the middle of the epoch.
+    `train_epoch` is a generator: the method writes its own loop over batches, and `fit` does logging, validation,
+    saving and stopping between the steps. The state may be saved after each yielded step, so it must be complete
+    there. A clock with `step > 0` means that the method resumes in the middle of the epoch.
     """
 
     @property
     def matcher(self) -> Matcher:
-        """What evaluation uses."""
+        """The matcher to evaluate."""
 
     @property
     def correspondence(self) -> np.ndarray:
         """Belief in each training pair, (N,): 0 suspect, 1 match."""
 
     def begin_piece(self, piece: int) -> None:
-        """Prepare a piece; CRCL: a fresh matcher and optimizer."""
+        """Prepare to train a piece, for CRCL with fresh weights and a new optimizer."""
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         """Train for one epoch, yielding after each step."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on: tensors and plain values only."""
+        """Everything needed to resume, as tensors and plain values."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a method may need to know of the training that it is built for, besides its settings."""
+    """Facts about a training that its method may need besides the method's own settings."""
 
     epochs: int
     """Epochs of the last piece."""
     batch_size: int
     beliefs: np.ndarray | None = None
-    """(N,) to begin with, where the training continues another run and the method learns from beliefs."""
+    """Correspondences `(N,)` to start from, if the training starts from another run and the method can use them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedPairs:
-    """Keys of the settings that say which pairs are known to match."""
+    """Keys of the settings that select pairs known to match."""
 
     rows: str
     """Key of the file with row numbers of training pairs."""
     share: str
-    """Key of the share of the dev pairs that are taken where no file is given."""
+    """Key of the share of the dev pairs to use if no file is given."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MethodRecord:
-    """All that the package needs to know of a method.
+    """Description of a method: how to build it, its settings, and its requirements.
 
     A `key` below is the full name of a setting, e.g. `division.warmup`.
     """
@@ -81,39 +81,39 @@ class MethodRecord:
     summary: str
     """What it does, in one line."""
     build: Callable[..., Method]
-    """Makes the method. Called with keywords only: `make_learner` (a function; a method of two networks calls it
-    twice), `pairs` (their number), `plan`, and each section of `sections` by its name."""
+    """Builds the method. Called with keywords only: `make_learner` (a function; a method with two networks calls it
+    twice), `pairs` (the number of pairs), `plan`, and each section of `sections` by its name."""
     sections: Mapping[str, type[Section]]
-    """The sections of a config that the training depends on."""
+    """Sections of the config that the training depends on."""
     networks: int = 1
-    """Networks that it trains; evaluation takes the mean of their similarities."""
+    """Number of networks trained; evaluation takes the mean of their similarities."""
     pieces: Literal["all", "last"] = "last"
-    """Which pieces of `train.pieces` it trains."""
+    """Which pieces of `train.pieces` are trained."""
     warmup: str | None = None
-    """Key of the number of first epochs that the decay of the learning rate does not count."""
+    """Key of the number of warm-up epochs, which the decay of the learning rate does not count."""
     threshold: str | float | None = None
-    """Below which belief the method itself takes a pair as mismatched, or the key of that; None: it takes none so."""
-    believes: bool = False
-    """Whether it learns from beliefs, and so can begin with those of another run."""
+    """Correspondence below which the method treats a pair as mismatched, or the key of it; None: no such threshold."""
+    starts_from_beliefs: bool = False
+    """Whether the method can start from the correspondences of another run."""
     trusted: TrustedPairs | None = None
-    """Where its pairs known to match come from; None: it needs none."""
+    """Settings that select the pairs known to match; None: the method needs none."""
     meta: str | None = None
-    """Key of the hidden units of the meta-network that replaces a matcher's last layer; None: there is none."""
+    """Key of the hidden units of the meta-network that replaces a matcher's last layer; None: no meta-network."""
     refuses: Callable[[MatcherRecord], str] = lambda matcher: ""
-    """Why the method does not work with a matcher; empty where it does."""
+    """Returns why the method does not work with a matcher; empty if it does."""
     contradictions: Callable[..., Iterator[str]] = lambda **given: iter(())
-    """Messages about settings that make no sense together. Called with `pieces` and the sections, by keyword."""
+    """Yields messages about settings that contradict each other. Called with `pieces` and the sections, by keyword."""
     checkpoints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Layouts of published checkpoints that it trained, as `runs.published` names them, and settings they had."""
+    """Layouts of published checkpoints trained by this method, as `runs.published` names them, and their settings."""
 
     @property
     def matchers(self) -> tuple[str, ...]:
-        """Names of the matchers that it works with."""
+        """Names of the matchers that the method works with."""
         return tuple(name for name, matcher in MATCHERS.items() if not self.refuses(matcher))
 
 
-class Descent:
-    """AdamW with gradient clipping and, on a GPU, autocast: one matcher's way down its loss."""
+class Optimizer:
+    """Optimizer step with gradient clipping and autocast: AdamW on the weights of one module."""
 
     def __init__(
         self,
@@ -127,11 +127,11 @@ class Descent:
         self.clip = clip
         self.device = next(module.parameters()).device
         self.dtype = _autocast_dtype(self.device, precision)
-        self.optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=weight_decay, fused=True)
+        self.adamw = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=weight_decay, fused=True)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Where the forward pass runs."""
+        """Context for forward passes: autocast, unless the precision is float32."""
         enabled = self.dtype != torch.float32
         return torch.autocast(self.device.type, dtype=self.dtype if enabled else None, enabled=enabled)
 
@@ -141,32 +141,32 @@ class Descent:
         value = float(loss.detach())
         if not np.isfinite(value):
             raise TrainingError(_describe_failure(losses, batch))
-        for group in self.optimizer.param_groups:
+        for group in self.adamw.param_groups:
             group["lr"] = learning_rate
-        self.optimizer.zero_grad(set_to_none=True)
-        # a loss may depend on other weights too, which are not to move
+        self.adamw.zero_grad(set_to_none=True)
+        # a loss may also depend on weights of other modules, which need no gradient
         self.scaler.scale(loss).backward(inputs=[weight for weight in self.module.parameters() if weight.requires_grad])
-        self.scaler.unscale_(self.optimizer)
+        self.scaler.unscale_(self.adamw)
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.clip if self.clip > 0 else float("inf"))
         if not self.scaler.is_enabled() and not np.isfinite(float(norm)):
             raise TrainingError(_gradient_failure(losses, batch))
-        self.scaler.step(self.optimizer)
+        self.scaler.step(self.adamw)
         self.scaler.update()
         if self.scaler.is_enabled() and self.scaler.get_scale() < _SMALLEST_SCALE:
             raise TrainingError(f"{_gradient_failure(losses, batch)}; so does train.precision=float32")
         return value
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        return {"optimizer": self.adamw.state_dict(), "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
-        if state["scaler"]:  # none in a run that goes on from another precision
+        self.adamw.load_state_dict(state["optimizer"])
+        if state["scaler"]:  # empty if the state was saved with another precision
             self.scaler.load_state_dict(state["scaler"])
 
 
 class Learner:
-    """A matcher that is being trained, with its way down: what a method has one of, or two."""
+    """A matcher in training with its optimizer; a method has one or two."""
 
     def __init__(
         self,
@@ -183,36 +183,36 @@ class Learner:
     def matcher(self) -> Matcher:
         return cast(Matcher, self.module)
 
-    def renew(self) -> None:
-        """Fresh weights, fresh optimizer."""
+    def reset(self) -> None:
+        """Create the matcher with fresh weights, and a new optimizer."""
         self.module = self.make_matcher()
-        self.descent = Descent(self.module, **self.options)
+        self.optimizer = Optimizer(self.module, **self.options)
 
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
-        """The batch's images and its texts."""
-        batch = batch.to(self.descent.device)
-        with self.descent.autocast():
+        """Encode the images and the texts of a batch."""
+        batch = batch.to(self.optimizer.device)
+        with self.optimizer.autocast():
             return (
                 self.matcher.encode_images(batch.regions, batch.region_mask),
                 self.matcher.encode_texts(batch.tokens, batch.lengths),
             )
 
     def similarities(self, batch: Batch) -> Tensor:
-        """Every image of the batch with every text of it. (K, K)"""
-        with self.descent.autocast():
+        """Similarity of every image of the batch with every text of it. (K, K)"""
+        with self.optimizer.autocast():
             return self.matcher.similarity(*self.encode(batch))
 
     def scores(self, batch: Batch) -> Tensor:
-        """The same before the sigmoid, where the matcher has one. (K, K)"""
-        with self.descent.autocast():
+        """Similarities before the matcher's final sigmoid, if it has one. (K, K)"""
+        with self.optimizer.autocast():
             return raw_scores(self.matcher, *self.encode(batch))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"matcher": self.module.state_dict(), "descent": self.descent.state_dict()}
+        return {"matcher": self.module.state_dict(), "descent": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.module.load_state_dict(state["matcher"])
-        self.descent.load_state_dict(state["descent"])
+        self.optimizer.load_state_dict(state["descent"])
 
 
 def _autocast_dtype(device: torch.device, precision: Precision) -> torch.dtype:
@@ -224,7 +224,7 @@ def _autocast_dtype(device: torch.device, precision: Precision) -> torch.dtype:
 
 
 def _has_bfloat16(device: torch.device) -> bool:
-    """In hardware: torch itself also counts what it can only imitate, slowly."""
+    """Whether the GPU computes bfloat16 in hardware; torch's own check also counts slow emulation."""
     return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
@@ -233,10 +233,10 @@ def _gradient_failure(losses: Tensor, batch: Batch) -> str:
 
 
 def _describe_failure(losses: Tensor, batch: Batch) -> str:
-    bad = batch.pairs.cpu()[~torch.isfinite(losses.detach()).cpu()].tolist()  # a batch need not be where its losses are
-    guilty = "" if len(bad) == len(batch) else f" ({len(bad)} of them with such a loss: {bad[:10]})"
+    bad = batch.pairs.cpu()[~torch.isfinite(losses.detach()).cpu()].tolist()  # they may be on different devices
+    which = "" if len(bad) == len(batch) else f" ({len(bad)} of them with such a loss: {bad[:10]})"
     return (
-        f"the loss became NaN or infinite in the batch of pairs {batch.pairs.tolist()}{guilty}; "
+        f"the loss became NaN or infinite in the batch of pairs {batch.pairs.tolist()}{which}; "
         "a smaller learning rate (train.lr), a larger temperature (loss.tau) or standardised features "
         "(data.standardize=true) usually help"
     )

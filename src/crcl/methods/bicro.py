@@ -12,25 +12,25 @@ from crcl.losses import Curve, smallest, triplet
 from crcl.matchers.base import Encoded, Matcher, l2, scoring
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import beta_posterior, divide
-from crcl.methods.epochs import CLEAN, NOISY, Done, of_pairs
-from crcl.methods.settings import DivisionSettings, LossSettings, only_warmup
-from crcl.methods.two_networks import Twins
+from crcl.methods.epochs import CLEAN, NOISY, CompletedSteps, restored_array
+from crcl.methods.settings import DivisionSettings, LossSettings, check_division_warmup
+from crcl.methods.two_networks import TwoNetworks
 from crcl.progress import Clock, StepLog
 
 Sides = tuple[Tensor, Tensor]
-"""One vector of length 1 for each image of a batch, and for each text. (K, D) each"""
+"""Unit vectors of the images of a batch, and of its texts. (K, D) each"""
 
 
 class BiCro:
-    """Two networks; each divides the pairs for the other and labels them by how alike both sides stand to anchors.
+    """Trains two networks; each divides the pairs for the other and labels them by their consistency with anchors.
 
-    `epochs` are those of the whole training, the first `warmup` of them on the `kept` share of each batch whose losses
-    are smallest. In the second half of the others each step on a clean batch follows one on a noisy batch. Labels that
-    are not above `cut` become 0.
+    The training has `epochs` epochs; the first `warmup` train on the `kept` share of each batch with the smallest
+    losses. In the second half of the remaining ones, each step on a clean batch follows one on a noisy batch. Labels
+    that are not above `cut` become 0.
 
-    Where the published code differs, the paper's intent is followed: each pair gets its own label (published: in a
-    clean batch that of another one), a margin is that of the anchor's own label in both directions (published: that of
-    the text's column, also where the image is the anchor), and the lower component of the mixture is the clean one. A
+    Where the published code deviates from the paper, this follows the paper: each pair gets its own label (published:
+    in a clean batch that of another pair), a margin depends on the anchor's own label in both directions (published:
+    on the text's label, even if the image is the anchor), and the component with the lower mean is the clean one. A
     single pair left over makes no batch and does not end the epoch.
     """
 
@@ -47,7 +47,7 @@ class BiCro:
         kept: float = 0.3,
         cut: float = 0.5,
     ) -> None:
-        self.twins = Twins(make_learner, pairs, margin=margin, curve=curve)
+        self.networks = TwoNetworks(make_learner, pairs, margin=margin, curve=curve)
         self.warmup = warmup
         self.noisy_from = warmup + (epochs - warmup) // 2
         self.margin = margin
@@ -58,38 +58,38 @@ class BiCro:
 
     @property
     def matcher(self) -> Matcher:
-        return self.twins.matcher
+        return self.networks.matcher
 
     @property
     def correspondence(self) -> np.ndarray:
-        """The mean of the labels that each pair had for both networks; where it had none, of the posteriors."""
+        """Mean of both networks' labels of each pair, or of their posteriors for pairs without labels. (N,)"""
         return self.labels.mean(0)
 
     def begin_piece(self, piece: int) -> None:
-        self.twins.renew()
+        self.networks.reset()
         self.labels[:] = 1
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
-        self.twins.train()
-        done = Done(clock.step)
+        self.networks.train()
+        completed = CompletedSteps(clock.step)
         if clock.epoch < self.warmup:
-            yield from self.twins.warm_up(self._first_losses, batches, clock, done)
+            yield from self.networks.warm_up(self._first_losses, batches, clock, completed)
             return
-        yield from self.twins.measure(batches, clock, done)
-        posteriors = [beta_posterior(losses) for losses in self.twins.losses]
+        yield from self.networks.measure_losses(batches, clock, completed)
+        posteriors = [beta_posterior(losses) for losses in self.networks.losses]
         for which in (0, 1):
-            yield from self._co_teach(which, posteriors[1 - which], batches, clock, done)
+            yield from self._co_teach(which, posteriors[1 - which], batches, clock, completed)
 
     def _first_losses(self, sims: Tensor) -> Tensor:
         return smallest(triplet(sims, self.margin, negatives="mean"), self.kept)
 
     def _co_teach(
-        self, which: int, posterior: np.ndarray, batches: Batches, clock: Clock, done: Done
+        self, which: int, posterior: np.ndarray, batches: Batches, clock: Clock, completed: CompletedSteps
     ) -> Iterator[StepLog]:
-        """One network over the pairs that the other calls clean, with the other's labels."""
+        """Train one network on the pairs that the other calls clean, with the other's labels."""
         clean = divide(posterior, self.threshold)
         among, others = np.flatnonzero(clean), np.flatnonzero(~clean)
-        start = done.of(batches.count(len(among)))
+        start = completed.take(batches.count(len(among)))
         if start == 0:
             self.labels[which] = posterior
         noisy_batches = batches.cycle(clock.total_epoch, others, start=start, stream=NOISY + which)
@@ -97,40 +97,40 @@ class BiCro:
             noisy = next(noisy_batches, None)
             steps = self._label(which, batch, noisy)
             if clock.epoch < self.noisy_from:
-                steps = steps[-1:]  # the others are labelled, for the audit, but not learnt from yet
-            yield self.twins.learn(which, steps, clock)
+                steps = steps[-1:]  # noisy pairs are labelled for the audit, but not trained on yet
+            yield self.networks.train_on(which, steps, clock)
 
     def _label(self, which: int, batch: Batch, noisy: Batch | None) -> list[tuple[Batch, Tensor]]:
-        """The noisy batch, if any, then the clean one, with their labels by the other network."""
-        learner = self.twins.learners[1 - which]
+        """The noisy batch, if any, and then the clean one, each with the labels that the other network gives it."""
+        learner = self.networks.learners[1 - which]
         with scoring(learner.matcher):
             encoded = learner.encode(batch)
             losses = triplet(learner.matcher.similarity(*encoded), self.margin, negatives="mean")
-            sides = _whole(encoded[0]), _whole(encoded[1])
+            sides = _pooled(encoded[0]), _pooled(encoded[1])
             anchors = losses.argsort(stable=True)[: len(batch) // 10 + 1]
             best = sides[0][anchors], sides[1][anchors]
             labelled = [(batch, clean_labels(sides, anchors, cut=self.cut))]
             if noisy is not None:
                 images, texts = learner.encode(noisy)
-                others = _cut(consistency((_whole(images), _whole(texts)), best), self.cut)
+                others = _cut(consistency((_pooled(images), _pooled(texts)), best), self.cut)
                 labelled.insert(0, (noisy, others))
         for part, labels in labelled:
             self.labels[which, part.pairs.numpy()] = labels.cpu().numpy()
         return [(part, labels.clone()) for part, labels in labelled]  # no longer bound to inference mode
 
     def state_dict(self) -> dict[str, Any]:
-        return {"twins": self.twins.state_dict(), "labels": torch.from_numpy(self.labels.copy())}
+        return {"twins": self.networks.state_dict(), "labels": torch.from_numpy(self.labels.copy())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.labels = of_pairs(state["labels"], self.labels)
-        self.twins.load_state_dict(state["twins"])
+        self.labels = restored_array(state["labels"], self.labels)
+        self.networks.load_state_dict(state["twins"])
 
 
 def consistency(sides: Sides, anchors: Sides) -> Tensor:
-    """How alike the image and the text of each pair stand to the anchors, from 0 to 1. (K,)
+    """Similarity of a pair's image to the anchors compared with that of its text, from 0 to 1 (equal). (K,)
 
-    The mean of two ratios of cosines, the smaller over the larger: at the anchor whose image is nearest, and at the one
-    whose text is. A ratio is 0 where a cosine is not positive.
+    It is the mean of two ratios of cosines, smaller over larger: at the anchor with the nearest image, and at the
+    anchor with the nearest text. A ratio is 0 if a cosine is not positive.
     """
     by_image, by_text = sides[0] @ anchors[0].T, sides[1] @ anchors[1].T  # (K, anchors)
     low, high = torch.minimum(by_image, by_text), torch.maximum(by_image, by_text)
@@ -140,7 +140,7 @@ def consistency(sides: Sides, anchors: Sides) -> Tensor:
 
 
 def clean_labels(sides: Sides, anchors: Tensor, *, cut: float = 0.5) -> Tensor:
-    """Labels of a clean batch: 1 of its anchors, of the others half-way from their consistency to 1. (K,)"""
+    """Labels of a clean batch: 1 for its anchors, the mean of 1 and their consistency for the others. (K,)"""
     labels = (1 + consistency(sides, (sides[0][anchors], sides[1][anchors]))) / 2
     labels[anchors] = 1
     return _cut(labels, cut)
@@ -150,8 +150,8 @@ def _cut(labels: Tensor, cut: float) -> Tensor:
     return torch.where(labels > cut, labels, 0).clamp(0, 1)
 
 
-def _whole(encoded: Encoded) -> Tensor:
-    """One vector of length 1 for each image or text; where a matcher sees parts, along the mean of the real ones."""
+def _pooled(encoded: Encoded) -> Tensor:
+    """One unit vector for each image or text; regions and words are averaged without padding. (K, D)"""
     x = l2(encoded.features)
     if x.ndim == 3:
         real = x.new_ones(x.shape[:2]) if encoded.mask is None else encoded.mask
@@ -183,5 +183,5 @@ RECORD = MethodRecord(
     networks=2,
     warmup="division.warmup",
     threshold="division.threshold",
-    contradictions=only_warmup,
+    contradictions=check_division_warmup,
 )

@@ -16,7 +16,7 @@ from crcl.progress import Clock, StepLog
 
 
 class CRCL:
-    """Train on labels that the ledger refines; every piece starts from fresh weights, the ledger goes on."""
+    """Trains on labels that the ledger refines. Every piece starts from fresh weights and keeps the ledger."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class CRCL:
         return self.ledger.correspondence
 
     def begin_piece(self, piece: int) -> None:
-        self.learner.renew()
+        self.learner.reset()
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         if clock.step == 0:
@@ -55,14 +55,14 @@ class CRCL:
             probability = pair_probability(*matching_log_probs(sims, self.tau))  # Eq. 3
             labels = self.ledger.observe(batch.pairs, probability)  # Eq. 10-12
             losses = active_complementary(sims, labels, tau=self.tau, scale=self.scale, terms=self.terms)  # Eq. 8
-            yield StepLog(len(batch), self.learner.descent.step(losses, batch, clock.learning_rate))
+            yield StepLog(len(batch), self.learner.optimizer.step(losses, batch, clock.learning_rate))
         if self.probability == "eval":
             yield from self._observe_in_eval_mode(batches, clock)
 
     def _observe_in_eval_mode(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
-        """Replace the p̂ of this epoch's steps by those of the matcher as it is at its end, without augmentation."""
-        done = max(clock.step - len(batches), 0)
-        for batch in batches.epoch(clock.total_epoch, start=done, stream=EVALUATION, augment=False):
+        """Replace the p̂ recorded in this epoch's steps by those of the matcher after them, without augmentation."""
+        start = max(clock.step - len(batches), 0)
+        for batch in batches.epoch(clock.total_epoch, start=start, stream=EVALUATION, augment=False):
             with scoring(self.matcher):
                 sims = self.learner.similarities(batch)
                 self.ledger.record(batch.pairs, pair_probability(*matching_log_probs(sims, self.tau)))
@@ -100,7 +100,7 @@ def _contradictions(*, pieces: tuple[int, ...], loss: LossSettings, ledger: Ledg
         )
     if ledger.probability == "eval" and ledger.correction != "paper":
         yield (
-            f"ledger.probability=eval goes with ledger.correction=paper only: {ledger.correction} takes the "
+            f"ledger.probability=eval works with ledger.correction=paper only: {ledger.correction} takes the "
             "probability of the current step"
         )
 
@@ -112,7 +112,7 @@ RECORD = MethodRecord(
     sections={"loss": LossSettings, "ledger": LedgerSettings},
     pieces="all",
     threshold="ledger.threshold",
-    believes=True,
+    starts_from_beliefs=True,
     contradictions=_contradictions,
     checkpoints={"CRCL": {}},
 )

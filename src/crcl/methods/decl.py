@@ -12,21 +12,21 @@ from crcl.data.batches import Batch, Batches
 from crcl.losses import dynamic_hinge, evidence_share, evidential
 from crcl.matchers.base import Matcher, scoring
 from crcl.methods.base import Learner, MethodRecord, Plan
-from crcl.methods.epochs import EVALUATION, of_pairs
-from crcl.methods.settings import LossSettings, never_judged
+from crcl.methods.epochs import EVALUATION, restored_array
+from crcl.methods.settings import LossSettings, check_warmup
 from crcl.progress import Clock, StepLog
 from crcl.settings import Count, NotNegative, Section
 
 
 class Settings(Section):
-    """Evidence instead of similarities (method decl)."""
+    """Evidential learning (method decl)."""
 
     warmup: Count = 5
     """First epochs, in which every pair counts as matched; published: 5, and 2 from 60 % mismatches on."""
     evidence_tau: Annotated[float, Field(ge=0.05)] = 0.1
-    """Temperature τ of the evidence; lower ones make more evidence than can be counted exactly."""
+    """Temperature τ of the evidence; with lower ones the evidence is too large to be computed exactly."""
     divergence: NotNegative = 0.1
-    """Scale λ₂ of the divergence of the wrong candidates' evidence from none."""
+    """Scale λ₂ of the divergence, which penalises evidence for wrong candidates."""
     hinge: NotNegative = 0.8
     """Scale λ₁ of the hinge."""
     most_negatives: Count = 128
@@ -34,19 +34,20 @@ class Settings(Section):
     least_negatives: Count = 5
     """Fewest hardest negatives in the hinge."""
     shrink: NotNegative = 0.025
-    """Negatives that the hinge loses per step; small data take few steps and need more."""
+    """Decrease of the number of negatives per step; small data take few steps and need a faster one."""
 
 
 class DECL:
-    """Learn from evidence; a pair that is not the most evident one of its batch has no right candidate in it.
+    """Trains on evidence; a pair is judged mismatched if another candidate in its batch has more evidence.
 
-    In the warm-up every pair counts as matched. Then each epoch begins with a division in eval mode: a pair judged
-    mismatched gets labels of 0 and no hinge. Evidence is made of the raw scores of SAF and SGR, and of the similarities
-    of matchers that have no others. The correspondence is a pair's evidence beside its strongest rival's, from 0.5 on
-    judged matched: that of the last division, or of the training steps in the warm-up.
+    In the warm-up every pair counts as matched. After it, each epoch starts with a division in eval mode: a pair
+    judged mismatched gets labels of 0 and no hinge. Evidence is computed from the scores before the sigmoid of SAF and
+    SGR, and from the similarities of other matchers. The correspondence is the share of a pair's own evidence compared
+    with its strongest rival (`losses.evidence_share`); from 0.5 on the pair is judged matched. It is taken from the
+    last division, or in the warm-up from the training steps.
 
-    As published, the evidential losses of a batch are averaged and its hinges are added up. Unlike the published code,
-    which ends an epoch at a batch of fewer than 6 pairs, small batches train with the negatives that they have.
+    As published, the evidential losses of a batch are averaged and its hinges are summed. The published code ends an
+    epoch at a batch of fewer than 6 pairs; here small batches train with the negatives that they have.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class DECL:
         return self.learner.matcher
 
     def begin_piece(self, piece: int) -> None:
-        self.learner.renew()
+        self.learner.reset()
         self.correspondence = np.ones(self.pairs, dtype=np.float32)
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
@@ -95,14 +96,14 @@ class DECL:
                 self._believe(batch, scores)
             matched = self._judged(batch) if divided else torch.ones(len(batch))
             losses = self._losses(scores, matched, self.negatives(clock.epoch * len(batches) + number))
-            yield StepLog(len(batch), self.learner.descent.step(losses, batch, clock.learning_rate))
+            yield StepLog(len(batch), self.learner.optimizer.step(losses, batch, clock.learning_rate))
 
     def negatives(self, step: int) -> int:
-        """How many of the hardest negatives enter the hinge; steps are counted from the start of the warm-up."""
+        """Number of hardest negatives in the hinge; steps are counted from the start of the warm-up."""
         return max(int(self.most - self.shrink * step), self.least)
 
     def _divide(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
-        """Judge each pair in a random batch, by the matcher as it is at the epoch's beginning."""
+        """Judge each pair in a random batch, before the epoch's first step."""
         for batch in batches.epoch(clock.total_epoch, start=clock.step, stream=EVALUATION, augment=False):
             with scoring(self.matcher):
                 self._believe(batch, self.learner.scores(batch))
@@ -118,13 +119,13 @@ class DECL:
         matched = matched.to(scores.device)
         losses = evidential(scores, matched, tau=self.tau, scale=self.divergence)
         hinges = dynamic_hinge(scores, negatives, margin=self.margin) * matched
-        return losses + self.hinge * len(scores) * hinges  # the mean of these has the sum of the hinges
+        return losses + self.hinge * len(scores) * hinges  # the batch mean then contains the sum of the hinges
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.learner.state_dict(), "correspondence": torch.from_numpy(self.correspondence.copy())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.correspondence = of_pairs(state["correspondence"], self.correspondence)
+        self.correspondence = restored_array(state["correspondence"], self.correspondence)
         self.learner.load_state_dict(state)
 
 
@@ -144,14 +145,14 @@ def _build(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss:
 
 
 def _contradictions(*, pieces: tuple[int, ...], loss: LossSettings, decl: Settings) -> Iterator[str]:
-    yield from never_judged("decl", decl.warmup, pieces)
+    yield from check_warmup("decl", decl.warmup, pieces)
     if decl.least_negatives > decl.most_negatives:
         yield f"decl.least_negatives: {decl.least_negatives} is more than decl.most_negatives, {decl.most_negatives}"
 
 
 RECORD = MethodRecord(
     name="decl",
-    summary="evidence instead of similarities (DECL, ACM MM 2022)",
+    summary="evidential learning with division of pairs (DECL, ACM MM 2022)",
     build=_build,
     sections={"loss": LossSettings, "decl": Settings},
     threshold=0.5,

@@ -1,6 +1,6 @@
-"""From the losses of all pairs to clean and noisy ones: mixtures, the cut between them, and soft labels of a batch.
+"""Division of pairs into clean and noisy ones by mixture models of their losses, and soft labels of a batch.
 
-Plain functions that several methods share. Small losses and posteriors near 1 speak for a match.
+These functions are shared by several methods. A small loss, or a posterior near 1, indicates a match.
 """
 
 import math
@@ -11,39 +11,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_FLOOR = 1e-12  # of a weighted density, so that no value is impossible under both components
-_SPREAD = 1e-8  # least variance that a component is fitted to
+_MIN_DENSITY = 1e-12  # so that no value has density 0 under both components
+_MIN_VARIANCE = 1e-8  # of a fitted component
 
 
 def rescale(values: np.ndarray) -> np.ndarray:
-    """Stretch values to reach from 0 to 1; all 0 where they do not differ. (N,) float64"""
+    """Values rescaled linearly to [0, 1]; all 0 if they are equal. (N,) float64"""
     values = np.asarray(values, dtype=np.float64)
     low, high = values.min(), values.max()
     return (values - low) / (high - low) if high > low else np.zeros_like(values)
 
 
 def gaussian_posterior(losses: np.ndarray, *, seed: int, steps: int = 10) -> np.ndarray:
-    """NCR: how likely each loss is from the lower of two Gaussians fitted to all of them. (N,)
+    """NCR: posterior of the lower of two Gaussians, fitted to all losses, for each loss. (N,)
 
-    Losses are stretched to [0, 1] first. At most `steps` steps of EM, which end before if the mean log-likelihood
-    gains less than 1e-2; 5e-4 is added to the variances. Losses that do not differ say nothing: all are clean.
+    Losses are rescaled to [0, 1] first. EM takes at most `steps` steps and stops when the mean log-likelihood improves
+    by less than 1e-2; 5e-4 is added to the variances. If all losses are equal, all pairs are clean.
     """
     scaled = rescale(losses)[:, None]
     if not scaled.any():
         return np.ones(len(scaled))
-    from sklearn.exceptions import ConvergenceWarning  # loads slowly: not for every command
+    from sklearn.exceptions import ConvergenceWarning  # imported here because it is slow to load
     from sklearn.mixture import GaussianMixture
 
     mixture = GaussianMixture(2, max_iter=steps, tol=1e-2, reg_covar=5e-4, random_state=seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # so few steps are meant
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the published number of steps is small
         mixture.fit(scaled)
     return mixture.predict_proba(scaled)[:, mixture.means_.argmin()]
 
 
 @dataclass(frozen=True)
 class BetaMixture:
-    """Two weighted beta distributions on (0, 1); each array has one entry per component. (2,)"""
+    """Mixture of two beta distributions on (0, 1); each array has one entry per component. (2,)"""
 
     alpha: np.ndarray
     beta: np.ndarray
@@ -61,33 +61,33 @@ class BetaMixture:
             * np.exp((a - 1) * logs[0] + (b - 1) * logs[1] + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))
             for a, b, weight in zip(self.alpha, self.beta, self.weight, strict=True)
         ]
-        return np.maximum(rows, _FLOOR)
+        return np.maximum(rows, _MIN_DENSITY)
 
     def posterior(self, values: np.ndarray) -> np.ndarray:
-        """How likely each value is from each component. (2, N)"""
+        """Posterior probability of each component for each value. (2, N)"""
         densities = self.densities(values)
         return densities / densities.sum(0)
 
 
 def beta_moments(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """The beta distribution with the weighted mean and variance of these values: its alpha and beta."""
+    """Alpha and beta of the beta distribution that has the weighted mean and variance of the values."""
     share = weights / weights.sum()
     mean = float(share @ values)
-    variance = max(float(share @ np.square(values - mean)), _SPREAD)
+    variance = max(float(share @ np.square(values - mean)), _MIN_VARIANCE)
     alpha = mean * (mean * (1 - mean) / variance - 1)
     return alpha, alpha * (1 - mean) / mean
 
 
 RISING_AND_FALLING = BetaMixture(np.array([1.0, 2.0]), np.array([2.0, 1.0]), np.array([0.5, 0.5]))
-"""Where BiCro starts: one density falls from 0 to 1, the other rises."""
+"""BiCro's initial mixture: one density falls from 0 to 1, the other rises."""
 
 
 def beta_mixture(
     values: np.ndarray, *, start: BetaMixture = RISING_AND_FALLING, steps: int = 10, tolerance: float = 0.0
 ) -> BetaMixture:
-    """Two beta distributions fitted by EM to values within (0, 1), the second step of each by weighted moments.
+    """Mixture of two beta distributions, fitted by EM to values in (0, 1); its M-step matches weighted moments.
 
-    With a `tolerance` it ends as soon as the mean log-likelihood changes by less.
+    EM stops as soon as the mean log-likelihood changes by less than `tolerance`.
     """
     mixture, before = start, -math.inf
     for _ in range(steps):
@@ -103,10 +103,11 @@ def beta_mixture(
 
 
 def lower_posterior(mixture: BetaMixture, values: np.ndarray) -> np.ndarray:
-    """How likely each value is from the component of the lower mean. (N,)
+    """Posterior of the component with the lower mean, for each value. (N,)
 
-    The wider of two beta distributions wins both tails. So here the posterior does not fall again below the lower
-    mean, nor rise again above the upper one: the smallest values are the likeliest, the largest the least likely.
+    The wider of two beta distributions dominates both tails, so the plain posterior is not monotonic. Here it never
+    falls towards values below the lower mean and never rises towards values above the upper mean: the smallest
+    values get the highest posterior, the largest the lowest.
     """
     posterior = mixture.posterior(values)[mixture.mean.argmin()]
     upwards = np.argsort(values, kind="stable")
@@ -118,11 +119,11 @@ def lower_posterior(mixture: BetaMixture, values: np.ndarray) -> np.ndarray:
 
 
 def beta_posterior(losses: np.ndarray, *, steps: int = 10, edge: float = 1e-4) -> np.ndarray:
-    """BiCro: how likely each loss is from the lower of two beta distributions fitted to all of them. (N,)
+    """BiCro: posterior of the lower of two beta distributions, fitted to all losses, for each loss. (N,)
 
-    Losses are stretched to [0, 1] and clipped by `edge`; the tails are those of `lower_posterior`. The published code
-    takes the posterior as it is, of the first component whichever its mean, and without clipping, so that the smallest
-    loss of all can become NaN, hence noisy.
+    Losses are rescaled to [0, 1] and clipped to [edge, 1 - edge]; `lower_posterior` corrects the tails. The published
+    code takes the plain posterior of the first component, even if its mean is the higher one, and does not clip, so
+    that the posterior of the smallest loss can become NaN and its pair noisy.
     """
     scaled = rescale(losses)
     if not scaled.any():
@@ -132,22 +133,22 @@ def beta_posterior(losses: np.ndarray, *, steps: int = 10, edge: float = 1e-4) -
 
 
 def divide(posterior: np.ndarray, threshold: float = 0.5) -> np.ndarray:
-    """Which pairs are clean: those above the threshold, with the guard of `enough`. (N,) bool
+    """Which pairs are clean: those with a posterior above the threshold, and `at_least_two`. (N,) bool
 
-    Where that would be all, the N // 100 + 1 lowest are noisy (NCR's rule; here equal ones are told apart by their
-    number, so that never all are).
+    If all pairs would be clean, the N // 100 + 1 with the lowest posteriors are noisy. This is NCR's rule; here ties
+    are broken by row number, so that never all pairs become noisy.
     """
     clean = np.asarray(posterior > threshold)
     if not clean.all():
-        return enough(clean, posterior)
+        return at_least_two(clean, posterior)
     clean[np.argsort(posterior, kind="stable")[: len(clean) // 100 + 1]] = False
     return clean
 
 
-def enough(chosen: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The chosen pairs; where there is none, or a single one that no batch can be made of, those of the highest values.
+def at_least_two(chosen: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The chosen pairs, and if these are fewer than two, which is too few for a batch, those with the highest values.
 
-    There are N // 100 + 1 of these, as many as NCR calls noisy where all look clean, and two at least. (N,) bool
+    The N // 100 + 1 highest are added, as many as NCR calls noisy if all pairs look clean, but at least two. (N,) bool
     """
     if chosen.sum() >= 2:
         return chosen
@@ -156,9 +157,9 @@ def enough(chosen: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def soft_labels(losses: Tensor, margin: float) -> Tensor:
-    """NCR: how far each pair of a batch keeps its mean triplet loss below the margin, its best pairs being 1. (K,)
+    """NCR: label in [0, 1] for each pair of a batch, by how far its mean triplet loss is below the margin. (K,)
 
-    The best are the K // 10 + 1 with the smallest losses. All 0 where not even these keep any of the margin.
+    The mean of the K // 10 + 1 pairs with the smallest losses has label 1. All labels are 0 if no pair is below it.
     """
     kept = (margin - losses / 2).clamp(0, margin)
     best = kept.topk(len(kept) // 10 + 1).values.mean()

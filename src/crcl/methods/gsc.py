@@ -14,7 +14,7 @@ from crcl.matchers import MatcherRecord
 from crcl.matchers.base import Matcher, within
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import gaussian_posterior
-from crcl.methods.epochs import division_seed, of_pairs
+from crcl.methods.epochs import division_seed, restored_array
 from crcl.methods.settings import LossSettings
 from crcl.progress import Clock, StepLog
 from crcl.settings import NotNegative, Section, ShareBelowOne
@@ -30,17 +30,17 @@ class Settings(Section):
 
 
 class GSC:
-    """Weigh each pair by two beliefs: p̂, and whether its image stands to other images as its text does to texts.
+    """Weights each pair by two beliefs: p̂, and the agreement of its image's and its text's similarities to the batch.
 
-    The second is the cosine of a pair's rows in the two matrices of `structures`; a Gaussian mixture of all pairs'
-    cosines makes it a probability. After each epoch both beliefs move towards what was seen in its steps, and the
-    smaller one is the pair's label in the next; `momentum` is the weight of the old ones, `scale` that of the
-    structural loss. A pair that was in no batch of the epoch keeps what was seen of it before.
+    The agreement is the cosine of a pair's rows in the two matrices of `structures`; a Gaussian mixture of all pairs'
+    agreements turns it into a probability. After each epoch both beliefs move towards the values seen in its steps,
+    and the smaller one is the pair's label in the next epoch; `momentum` is the weight of the previous beliefs, `scale`
+    that of the structural loss. A pair that was in no batch of the epoch keeps the values seen last.
 
-    This is the published variant of one network; GSC+, of two, is not offered. Within SAF and SGR the same head
-    compares images with images and texts with texts, as published; of matchers that have one vector for each it is
-    their cosine. Running statistics are those of images with texts alone. The published τ is 0.07; `scale` is
-    0.01, but 1 in the published script for COCO.
+    This is the published variant with one network; GSC+, with two, is not implemented. SAF and SGR compare images with
+    images and texts with texts by the same head, as published; matchers with one vector per image and text compare
+    these by cosine. Running statistics only cover images with texts. The published τ is 0.07; `scale` is 0.01, but 1
+    in the published script for COCO.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class GSC:
         self.scale = scale
         self.momentum = momentum
         self.start = np.ones(pairs) if start is None else start
-        self._forget()
+        self._reset_beliefs()
 
-    def _forget(self) -> None:
-        """The beliefs that the training begins with, (2, N): of structure and of p̂; and nothing seen, (2, N)."""
+    def _reset_beliefs(self) -> None:
+        """Set both beliefs, of structure and of p̂, to their initial values `(2, N)`, and clear the values seen."""
         self.beliefs = np.stack([self.start, self.start]).astype(np.float32)
         self.seen = np.full_like(self.beliefs, np.nan)
 
@@ -74,15 +74,15 @@ class GSC:
         return self.beliefs.min(0)
 
     def begin_piece(self, piece: int) -> None:
-        self.learner.renew()
-        self._forget()
+        self.learner.reset()
+        self._reset_beliefs()
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         labels = torch.from_numpy(self.correspondence)
         self.learner.module.train()
         for batch in batches.epoch(clock.total_epoch, start=clock.step):
             images, texts = self.learner.encode(batch)
-            with self.learner.descent.autocast():
+            with self.learner.optimizer.autocast():
                 sims = self.matcher.similarity(images, texts)
                 alike = within(self.matcher, images), within(self.matcher, texts)
             own = labels[batch.pairs].to(sims.device)
@@ -91,14 +91,14 @@ class GSC:
             losses = active(i2t, t2i, own) / 2 + self.scale * own * structural(by_image, by_text)
             agreement = cosine_similarity(by_image.detach(), by_text.detach(), dim=1)
             self.seen[:, batch.pairs.numpy()] = torch.stack([agreement, pair_probability(i2t, t2i)]).cpu().numpy()
-            yield StepLog(len(batch), self.learner.descent.step(losses, batch, clock.learning_rate))
+            yield StepLog(len(batch), self.learner.optimizer.step(losses, batch, clock.learning_rate))
         self._refine(division_seed(batches, clock, 0))
 
     def _refine(self, seed: int) -> None:
-        """Move both beliefs of all pairs that were ever seen."""
+        """Update both beliefs of all pairs that have been in a batch."""
         known = np.flatnonzero(np.isfinite(self.seen).all(0))
         agreement, probability = self.seen[:, known]
-        new = np.stack([gaussian_posterior(-agreement, seed=seed), probability])  # of the component that agrees more
+        new = np.stack([gaussian_posterior(-agreement, seed=seed), probability])  # of the component with more agreement
         self.beliefs[:, known] = self.momentum * self.beliefs[:, known] + (1 - self.momentum) * new
 
     def state_dict(self) -> dict[str, Any]:
@@ -109,22 +109,25 @@ class GSC:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.beliefs, self.seen = of_pairs(state["beliefs"], self.beliefs), of_pairs(state["seen"], self.seen)
+        self.beliefs, self.seen = (
+            restored_array(state["beliefs"], self.beliefs),
+            restored_array(state["seen"], self.seen),
+        )
         self.learner.load_state_dict(state)
 
 
 def structures(image_sims: Tensor, text_sims: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """How each pair's image stands to all images of the batch, and its text to all texts. (K, K) each
+    """Similarities of each image to all images of the batch, and of each text to all texts. (K, K) each
 
-    Pair k counts as far as it is believed, `labels[k]`, in column k.
+    Column k is weighted by the label of pair k.
     """
     return image_sims.float() * labels, text_sims.float() * labels
 
 
 def structural(by_image: Tensor, by_text: Tensor) -> Tensor:
-    """InfoNCE of structures: among all texts its own should stand to the batch as an image does. (K,)
+    """InfoNCE of the rows of `structures`: an image's row should agree most with that of its own text. (K,)
 
-    From images to texts only, at a temperature of 1, as published.
+    From images to texts only, at temperature 1, as published.
     """
     return -(by_image @ by_text.T).log_softmax(1).diagonal()
 
@@ -154,9 +157,9 @@ RECORD = MethodRecord(
     summary="weights by probability and by geometrical structure (GSC, CVPR 2024)",
     build=_build,
     sections={"loss": LossSettings, "gsc": Settings},
-    # it only weighs pairs by their beliefs; these are made as those of crcl are, and so is the threshold
+    # GSC has no threshold of its own; its beliefs are comparable to those of crcl
     threshold="ledger.threshold",
-    believes=True,
+    starts_from_beliefs=True,
     refuses=_refuses,
     checkpoints={"GSC": {}},
 )

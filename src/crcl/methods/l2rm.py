@@ -13,8 +13,17 @@ from crcl.matchers import MatcherRecord
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import beta_posterior, divide
-from crcl.methods.epochs import CLEAN, MEASURING, NOISY, WARMUP, Done, learn, measure, of_pairs
-from crcl.methods.settings import DivisionSettings, LossSettings, only_warmup
+from crcl.methods.epochs import (
+    CLEAN,
+    MEASURING,
+    NOISY,
+    WARMUP,
+    CompletedSteps,
+    measure_losses,
+    restored_array,
+    train_batches,
+)
+from crcl.methods.settings import DivisionSettings, LossSettings, check_division_warmup
 from crcl.methods.transport import partial_plan
 from crcl.progress import Clock, StepLog
 from crcl.settings import Count, NotNegative, Positive, Section, ShareAboveZero
@@ -26,31 +35,31 @@ class Settings(Section):
     mass: ShareAboveZero = 0.1
     """Share ρ of a noisy batch that is moved to a match."""
     regularisation: Positive = 0.07
-    """How much the plan is blurred by its entropy; published: 0.01 for Flickr30K."""
+    """Weight of the plan's entropy, which makes the plan smoother; published: 0.01 for Flickr30K."""
     own: bool = False
     """Let a pair called noisy be matched with itself: true for real mismatches, false for injected ones."""
     rematched: NotNegative = 0.01
-    """Weight of the noisy pairs' mean loss beside the mean hinge of the clean ones."""
+    """Weight of the noisy pairs' mean loss, added to the mean hinge of the clean ones."""
     planted: Count = 12
-    """Most clean pairs that the cost of a match learns from in each step."""
+    """Most clean pairs per step that train the cost of a match."""
     cost_lr: Positive = 2e-6
     """Learning rate of the cost of a match."""
 
 
 class L2RM:
-    """Learn from clean pairs as they are, and from noisy ones as partial optimal transport rematches them.
+    """Trains on clean pairs as they are, and on noisy pairs as partial optimal transport rematches them.
 
-    After the warm-up each epoch begins with a division of the pairs by a beta mixture of their losses in eval mode. A
-    step takes a clean batch, by hardest triplets, and a noisy one: a plan moves `mass` between its images and captions
-    at a learnt cost, and its rows and columns are the targets of their matching probabilities. With `own` a noisy pair
-    may be matched with itself; published under injected mismatches: it may not. The correspondence is how likely a
-    pair is clean, by the last division.
+    After the warm-up, each epoch starts with a division of the pairs by a beta mixture of their losses in eval mode. A
+    step trains on the hardest triplets of a clean batch and on a noisy batch: a transport plan moves `mass` between its
+    images and captions at a learnt cost, and the plan's rows and columns are the targets of the matching
+    probabilities. With `own` a noisy pair may be matched with itself; the published code forbids this for injected
+    mismatches. The correspondence is the probability that a pair is clean, from the last division.
 
-    The cost learns beside the network, from up to `planted` clean pairs that take the places of as many noisy ones.
-    It is meant to be low for these: here that is to say beside the other costs of their rows and columns, since a cost
-    that is low for all would say nothing. `slots` is the size of a full batch. Published loaders drop smaller batches;
-    here such a one uses as many places of the cost as it has pairs. Both losses are averaged over their batches, and
-    `scale` is the weight of the noisy one.
+    The cost is trained together with the network, on up to `planted` clean pairs that replace as many noisy ones. Its
+    loss makes the cost of a clean pair low relative to the other costs in its row and column, since a cost that is low
+    everywhere would carry no information. `slots` is the size of a full batch. The published code drops smaller
+    batches; here a batch of K pairs uses the first K slots of the cost. Both losses are averaged over their batches,
+    and `scale` is the weight of the noisy one.
     """
 
     def __init__(
@@ -90,31 +99,33 @@ class L2RM:
         return self.learner.matcher
 
     def begin_piece(self, piece: int) -> None:
-        self.learner.renew()
-        self.cost = Cost(self.slots).to(self.learner.descent.device)
+        self.learner.reset()
+        self.cost = Cost(self.slots).to(self.learner.optimizer.device)
         self.cost_optimizer = torch.optim.Adam(self.cost.parameters(), lr=self.cost_learning_rate)
         self.losses[:], self.correspondence[:] = 0, 1
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         self.learner.module.train()
-        done = Done(clock.step)
-        start = done.of(len(batches))
+        completed = CompletedSteps(clock.step)
+        start = completed.take(len(batches))
         if clock.epoch < self.warmup:
-            yield from learn(self.learner, self._first_losses, batches, clock, start=start, stream=WARMUP)
+            yield from train_batches(self.learner, self._first_losses, batches, clock, start=start, stream=WARMUP)
             return
-        yield from measure(self.learner, self.losses, batches, clock, margin=self.margin, start=start, stream=MEASURING)
+        yield from measure_losses(
+            self.learner, self.losses, batches, clock, margin=self.margin, start=start, stream=MEASURING
+        )
         self.correspondence = beta_posterior(self.losses).astype(np.float32)
-        yield from self._rematch(batches, clock, done)
+        yield from self._rematch(batches, clock, completed)
 
     def _first_losses(self, sims: Tensor) -> Tensor:
-        """Cross-entropy in both senses. (K,)"""
+        """Mean of cross-entropy and reverse cross-entropy, the loss of the warm-up. (K,)"""
         return (info_nce(sims, tau=self.tau) + reverse_cross_entropy(sims, tau=self.tau)) / 2
 
-    def _rematch(self, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
-        """A pass over the clean pairs, the noisy ones beside them as often as need be."""
+    def _rematch(self, batches: Batches, clock: Clock, completed: CompletedSteps) -> Iterator[StepLog]:
+        """Train on all clean batches, each together with a noisy batch; noisy batches repeat if they are fewer."""
         clean = divide(self.correspondence, self.threshold)
         among, others = np.flatnonzero(clean), np.flatnonzero(~clean)
-        start = done.of(batches.count(len(among)))
+        start = completed.take(batches.count(len(among)))
         noisy_batches = batches.cycle(clock.total_epoch, others, start=start, stream=NOISY)
         for batch in batches.epoch(clock.total_epoch, among=among, start=start, stream=CLEAN):
             noisy = next(noisy_batches, None)
@@ -122,10 +133,10 @@ class L2RM:
             if noisy is not None:
                 losses = losses + self.scale * self._rematched(noisy, batch).mean()
                 pairs += len(noisy)
-            yield StepLog(pairs, self.learner.descent.step(losses, batch, clock.learning_rate))
+            yield StepLog(pairs, self.learner.optimizer.step(losses, batch, clock.learning_rate))
 
     def _rematched(self, noisy: Batch, clean: Batch) -> Tensor:
-        """Losses of a noisy batch; on the way the cost learns from clean pairs that are planted among it. (K,)"""
+        """Losses of a noisy batch, after a step of the cost on clean pairs planted in the batch. (K,)"""
         most = min(self.planted, len(clean), len(noisy))
         number, size = int(torch.randint(1, most + 1, ())), len(noisy)
         sims = self.learner.similarities(noisy.join(clean.first(number)))
@@ -144,7 +155,7 @@ class L2RM:
         self.cost_optimizer.step()
 
     def targets(self, sims: Tensor) -> tuple[Tensor, Tensor]:
-        """What a plan says each image matches, and each text: its rows add up to 1, its columns do. (K, K) each"""
+        """Targets from a transport plan: of each image, rows that sum to 1, and of each text, columns. (K, K) each"""
         with torch.no_grad():
             cost = self.cost(sims.float())
         forbidden = None if self.own else torch.eye(len(sims), dtype=torch.bool, device=sims.device)
@@ -161,15 +172,15 @@ class L2RM:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.losses = of_pairs(state["losses"], self.losses)
-        self.correspondence = of_pairs(state["correspondence"], self.correspondence)
+        self.losses = restored_array(state["losses"], self.losses)
+        self.correspondence = restored_array(state["correspondence"], self.correspondence)
         self.learner.load_state_dict(state)
         self.cost.load_state_dict(state["cost"])
         self.cost_optimizer.load_state_dict(state["cost_optimizer"])
 
 
 class Cost(nn.Module):
-    """What it costs to match image and text, from all similarities of the image's row; at first 1 - similarity."""
+    """Cost of matching an image and a text: a linear layer of the image's similarities, initially 1 - similarity."""
 
     def __init__(self, slots: int) -> None:
         super().__init__()
@@ -177,7 +188,7 @@ class Cost(nn.Module):
         self.bias = nn.Parameter(torch.ones(slots))
 
     def forward(self, sims: Tensor) -> Tensor:
-        """(K, K) to (K, K); a batch that is not full uses the first K places."""
+        """Similarities (K, K) to costs (K, K); a batch of K pairs uses the first K slots."""
         size = len(sims)
         return (sims @ self.weight[:size, :size].T + self.bias[:size]).relu()
 
@@ -211,7 +222,7 @@ def _build(
 def _refuses(matcher: MatcherRecord) -> str:
     if matcher.bounded:
         return ""
-    return f"its cost of a match is 1 - similarity and never below 0, and similarities of {matcher.name} go beyond 1"
+    return f"its cost of a match is 1 - similarity and never below 0, but {matcher.name} has similarities above 1"
 
 
 RECORD = MethodRecord(
@@ -222,6 +233,6 @@ RECORD = MethodRecord(
     warmup="division.warmup",
     threshold="division.threshold",
     refuses=_refuses,
-    contradictions=only_warmup,
+    contradictions=check_division_warmup,
     checkpoints={"L2RM": {}},
 )

@@ -13,23 +13,23 @@ from crcl.losses import Curve, triplet
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import divide, gaussian_posterior
-from crcl.methods.epochs import CLEAN, NOISY, Done, division_seed, of_pairs
-from crcl.methods.settings import DivisionSettings, LossSettings, only_warmup
-from crcl.methods.two_networks import Twins
+from crcl.methods.epochs import CLEAN, NOISY, CompletedSteps, division_seed, restored_array
+from crcl.methods.settings import DivisionSettings, LossSettings, check_division_warmup
+from crcl.methods.two_networks import TwoNetworks
 from crcl.progress import Clock, StepLog
 
 
 class NCR:
-    """Two networks; each learns from the pairs that the other calls clean, with margins that grow with soft labels.
+    """Trains two networks, each on the pairs that the other calls clean, with margins that grow with soft labels.
 
-    `epochs` are those of the whole training, the first `warmup` of them on all pairs alike. In the second half of the
-    others each step on a clean batch is followed by one on a noisy batch.
+    The training has `epochs` epochs; the first `warmup` train on all pairs. In the second half of the remaining ones,
+    each step on a clean batch is followed by one on a noisy batch.
 
-    Where the published code differs, the paper's intent is followed: a margin is that of the anchor's own label in
-    both directions (published: that of the image's row, also where the text is the anchor), and the label of a clean
-    pair is made of its own posterior and its own prediction (published: of every posterior and every prediction of the
-    batch, a K x K matrix). A single pair left over makes no batch and does not end the epoch. Noisy batches are
-    drawn only where they are learnt from.
+    Where the published code deviates from the paper, this follows the paper: a margin depends on the anchor's own
+    label in both directions (published: on the image's label, even if the text is the anchor), and the label of a
+    clean pair combines its own posterior and its own prediction (published: every posterior and every prediction of
+    the batch, a K x K matrix). A single pair left over makes no batch and does not end the epoch. Noisy batches are
+    only drawn in the epochs that train on them.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class NCR:
         curve: Curve = "exponential",
         threshold: float = 0.5,
     ) -> None:
-        self.twins = Twins(make_learner, pairs, margin=margin, curve=curve)
+        self.networks = TwoNetworks(make_learner, pairs, margin=margin, curve=curve)
         self.warmup = warmup
         self.noisy_from = warmup + (epochs - warmup) // 2
         self.margin = margin
@@ -52,37 +52,37 @@ class NCR:
 
     @property
     def matcher(self) -> Matcher:
-        return self.twins.matcher
+        return self.networks.matcher
 
     @property
     def correspondence(self) -> np.ndarray:
-        """How likely each pair is clean, by the mean of both networks' mixtures."""
+        """Probability that each pair is clean, the mean of both networks' mixtures. (N,)"""
         return self.posterior.mean(0)
 
     def begin_piece(self, piece: int) -> None:
-        self.twins.renew()
+        self.networks.reset()
         self.posterior[:] = 1
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
-        self.twins.train()
-        done = Done(clock.step)
+        self.networks.train()
+        completed = CompletedSteps(clock.step)
         if clock.epoch < self.warmup:
             loss = partial(triplet, margin=self.margin, negatives="mean")
-            yield from self.twins.warm_up(loss, batches, clock, done)
+            yield from self.networks.warm_up(loss, batches, clock, completed)
             return
-        yield from self.twins.measure(batches, clock, done)
+        yield from self.networks.measure_losses(batches, clock, completed)
         for which in (0, 1):
             seed = division_seed(batches, clock, which)
-            self.posterior[which] = gaussian_posterior(self.twins.losses[which], seed=seed)
+            self.posterior[which] = gaussian_posterior(self.networks.losses[which], seed=seed)
         for which in (0, 1):
-            yield from self._co_teach(which, batches, clock, done)
+            yield from self._co_teach(which, batches, clock, completed)
 
-    def _co_teach(self, which: int, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
-        """One network over the pairs that the other calls clean."""
+    def _co_teach(self, which: int, batches: Batches, clock: Clock, completed: CompletedSteps) -> Iterator[StepLog]:
+        """Train one network on the pairs that the other calls clean."""
         posterior = self.posterior[1 - which]
         clean = divide(posterior, self.threshold)
         among, others = np.flatnonzero(clean), np.flatnonzero(~clean)
-        start = done.of(batches.count(len(among)))
+        start = completed.take(batches.count(len(among)))
         noisy_batches: Iterator[Batch] = iter(())
         if clock.epoch >= self.noisy_from:
             noisy_batches = batches.cycle(clock.total_epoch, others, start=start, stream=NOISY + which)
@@ -90,21 +90,21 @@ class NCR:
             noisy = next(noisy_batches, None)
             steps = [(batch, self._clean_labels(which, batch, posterior))]
             if noisy is not None:
-                steps.append((noisy, (self.twins.predict(0, noisy) + self.twins.predict(1, noisy)) / 2))
-            yield self.twins.learn(which, steps, clock)
+                steps.append((noisy, (self.networks.predict(0, noisy) + self.networks.predict(1, noisy)) / 2))
+            yield self.networks.train_on(which, steps, clock)
 
     def _clean_labels(self, which: int, batch: Batch, posterior: np.ndarray) -> Tensor:
-        """As sure as the division is that a pair is clean, so far it is 1; the rest is predicted. (K,)"""
-        predicted = self.twins.predict(which, batch)
-        sure = torch.from_numpy(posterior[batch.pairs.numpy()]).to(predicted)
-        return sure + (1 - sure) * predicted
+        """Labels of a clean batch: mean of 1 and the predicted label, weighted by the posterior of being clean. (K,)"""
+        predicted = self.networks.predict(which, batch)
+        clean = torch.from_numpy(posterior[batch.pairs.numpy()]).to(predicted)
+        return clean + (1 - clean) * predicted
 
     def state_dict(self) -> dict[str, Any]:
-        return {"twins": self.twins.state_dict(), "posterior": torch.from_numpy(self.posterior.copy())}
+        return {"twins": self.networks.state_dict(), "posterior": torch.from_numpy(self.posterior.copy())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.posterior = of_pairs(state["posterior"], self.posterior)
-        self.twins.load_state_dict(state["twins"])
+        self.posterior = restored_array(state["posterior"], self.posterior)
+        self.networks.load_state_dict(state["twins"])
 
 
 def _build(
@@ -129,6 +129,6 @@ RECORD = MethodRecord(
     networks=2,
     warmup="division.warmup",
     threshold="division.threshold",
-    contradictions=only_warmup,
+    contradictions=check_division_warmup,
     checkpoints={"NCR or BiCro": {}},
 )

@@ -1,4 +1,4 @@
-"""Plain training: one matcher, one loss, no belief in any pair but that it matches."""
+"""Plain training: one matcher and one loss, which treats every pair as matched."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,13 +23,13 @@ from crcl.methods.settings import LossSettings
 from crcl.progress import Clock, StepLog
 
 Loss = Callable[[Tensor], Tensor]
-"""From similarities `(K, K)` to one value per pair `(K,)`."""
+"""Maps similarities `(K, K)` to one value per pair `(K,)`."""
 
 
 class Objective:
-    """Train with a fixed loss, with another one in the first epochs if asked.
+    """Trains with one loss, optionally with another one in the first epochs.
 
-    The ledger only records p̂ of each pair in the steps of the last epoch, so that these trainings can be audited too.
+    The ledger only records the latest p̂ of each pair, so that these runs can be audited too.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Objective:
         return self.ledger.correspondence
 
     def begin_piece(self, piece: int) -> None:
-        self.learner.renew()
+        self.learner.reset()
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         if clock.step == 0:
@@ -70,7 +70,7 @@ class Objective:
         for batch in batches.epoch(clock.total_epoch, start=clock.step):
             sims = self.learner.similarities(batch)
             self.ledger.observe(batch.pairs, pair_probability(*matching_log_probs(sims, self.tau)))
-            yield StepLog(len(batch), self.learner.descent.step(loss(sims), batch, clock.learning_rate))
+            yield StepLog(len(batch), self.learner.optimizer.step(loss(sims), batch, clock.learning_rate))
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.learner.state_dict(), "ledger": self.ledger.state_dict()}
@@ -81,8 +81,7 @@ class Objective:
 
 
 def _triplet(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings) -> Objective:
-    every = partial(triplet, margin=loss.margin, negatives="sum")
-    return Objective(make_learner(), every, pairs, tau=loss.tau)
+    return Objective(make_learner(), partial(triplet, margin=loss.margin, negatives="sum"), pairs, tau=loss.tau)
 
 
 def _hardest(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings) -> Objective:
@@ -96,7 +95,7 @@ def _hardest(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, los
     )
 
 
-def _never_hardest(*, pieces: tuple[int, ...], loss: LossSettings) -> Iterator[str]:
+def _check_first_epochs(*, pieces: tuple[int, ...], loss: LossSettings) -> Iterator[str]:
     if loss.first_epochs >= pieces[-1]:
         yield (
             f"loss.first_epochs: {loss.first_epochs} epochs take all negatives, and train.pieces {list(pieces)} ends "
@@ -117,7 +116,7 @@ def _complementary(*, make_learner: Callable[[], Learner], pairs: int, plan: Pla
     return Objective(make_learner(), chosen, pairs, tau=loss.tau)
 
 
-def _no_exponent(*, pieces: tuple[int, ...], loss: LossSettings) -> Iterator[str]:
+def _check_exponent(*, pieces: tuple[int, ...], loss: LossSettings) -> Iterator[str]:
     if loss.kind == "gce" and loss.q == 0:
         yield "loss.q: must be greater than 0 for loss.kind=gce, got 0; its limit there is loss.kind=log"
 
@@ -130,10 +129,10 @@ TRIPLET = MethodRecord(
 )
 TRIPLET_HARDEST = MethodRecord(
     name="triplet-hardest",
-    summary="triplet loss with the hardest negatives, as most matchers were published",
+    summary="triplet loss with the hardest negatives, which most published matchers were trained with",
     build=_hardest,
     sections={"loss": LossSettings},
-    contradictions=_never_hardest,
+    contradictions=_check_first_epochs,
     checkpoints={"SGRAF": {}, "SCAN": {}, "an unknown method": {}},
 )
 INFONCE = MethodRecord(
@@ -147,6 +146,6 @@ COMPLEMENTARY = MethodRecord(
     summary="one complementary loss of RCL's family",
     build=_complementary,
     sections={"loss": LossSettings},
-    contradictions=_no_exponent,
+    contradictions=_check_exponent,
     checkpoints={"RCL": {"loss.kind": "log"}},
 )

@@ -1,4 +1,4 @@
-"""Settings that several methods share, and what is wrong with them; those of a single method are in its own file."""
+"""Settings that several methods share, and checks of them; settings of a single method are in its own file."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -33,13 +33,13 @@ class LedgerSettings(Section):
     """Self-refining correction of the correspondences (method crcl)."""
 
     momentum: ShareBelowOne = 0.8
-    """Momentum β: weight of the old belief (Eq. 11)."""
+    """Momentum β: weight of the previous belief (Eq. 11)."""
     threshold: ShareBelowOne = 0.1
     """Threshold ε: a belief below it counts as 0 in the loss (Eq. 12)."""
     freeze_epochs: Annotated[int, Field(ge=0)] = 2
     """First epochs e_f of each piece in which the beliefs stay as they are."""
     correction: Literal["paper", "official", "none"] = "paper"
-    """Eq. 10-12 to the letter, as the authors' code does it, or no memory (the current probability)."""
+    """paper: Eq. 10-12 to the letter; official: as in the authors' code; none: the current probability alone."""
     probability: Literal["train", "eval"] = "train"
     """Take matching probabilities from the training steps, or from a pass in eval mode after each epoch."""
 
@@ -48,26 +48,26 @@ class DivisionSettings(Section):
     """Division into clean and noisy pairs (methods ncr, bicro and l2rm)."""
 
     warmup: Count = 5
-    """First epochs, on all pairs alike; the decay of the learning rate does not count them."""
+    """First epochs, which train on all pairs; the decay of the learning rate does not count them."""
     threshold: ShareBelowOne = 0.5
     """A pair is clean if the mixture's posterior is above this."""
     kept: ShareAboveZero = 0.3
-    """Share of each batch, that with the smallest losses, which the warm-up of bicro learns from."""
+    """Share of each batch, with the smallest losses, that the warm-up of bicro trains on."""
     cut: ShareBelowOne = 0.5
     """A label of bicro that is not above this becomes 0."""
 
 
-def only_warmup(*, pieces: tuple[int, ...], division: DivisionSettings, **others: Section) -> Iterator[str]:
-    """The message that a training would end before it divides its pairs."""
+def check_division_warmup(*, pieces: tuple[int, ...], division: DivisionSettings, **others: Section) -> Iterator[str]:
+    """Yield a message if the training would end before it divides its pairs."""
     if division.warmup >= pieces[-1]:
         yield (
-            f"division.warmup: the first {division.warmup} epochs divide nothing, and train.pieces "
+            f"division.warmup: the {division.warmup} epochs of the warm-up divide no pairs, and train.pieces "
             f"{list(pieces)} ends with {pieces[-1]}: no pair would ever be called noisy"
         )
 
 
-def never_judged(name: str, warmup: int, pieces: tuple[int, ...]) -> Iterator[str]:
-    """The message that a training would end before it judges its pairs."""
+def check_warmup(name: str, warmup: int, pieces: tuple[int, ...]) -> Iterator[str]:
+    """Yield a message if the training would end before it judges its pairs."""
     if warmup >= pieces[-1]:
         yield (
             f"{name}.warmup: {warmup} epochs count every pair as matched, and train.pieces {list(pieces)} ends with "

@@ -1,6 +1,6 @@
-"""Partial optimal transport: which rows and columns of a cost matrix belong together, if only some of them do.
+"""Partial optimal transport: a soft matching of rows and columns of a cost matrix that leaves some unmatched.
 
-Plain functions. Every row and every column weighs the same, and together 1; only a part of that mass is moved.
+All rows have the same weight and sum to 1, and so do the columns; only a part of that mass is moved.
 """
 
 import math
@@ -18,12 +18,12 @@ def partial_plan(
     steps: int = 1000,
     tolerance: float = 1e-3,
 ) -> Tensor:
-    """The cheapest way to move `mass` from rows to columns, as the logarithm of the plan. (rows, columns)
+    """Logarithm of the cheapest plan that moves `mass` from rows to columns. (rows, columns)
 
-    No row gives more than 1 / rows, no column takes more than 1 / columns. `forbidden` cells are left empty: -inf. The
-    plan is blurred by its entropy; the smaller the `regularisation`, the nearer it comes to the cheapest one of all.
-    Sinkhorn's steps in the log domain, with a dummy row and a dummy column for what is not moved. They end as soon as
-    the rows miss what they have to give by less than `tolerance`, all of them together. Without gradient.
+    No row gives more than 1 / rows, no column receives more than 1 / columns. `forbidden` cells move nothing: -inf.
+    Entropy smooths the plan; the smaller the `regularisation`, the closer the plan is to the optimal one. Computed by
+    Sinkhorn iterations in the log domain, with a dummy row and a dummy column for the mass that is not moved. They
+    stop as soon as the row sums deviate from their targets by less than `tolerance` in total. Without gradient.
     """
     if not 0 < mass <= 1:
         raise ValueError(f"mass must be greater than 0 and at most 1, got {mass}")
@@ -42,7 +42,7 @@ def partial_plan(
 
 
 def _with_dummies(cost: Tensor, regularisation: float, forbidden: Tensor | None) -> Tensor:
-    """What Sinkhorn starts from: nothing goes from dummy to dummy, anything for free to or from one of them."""
+    """Logits for Sinkhorn, with a dummy row and column that cost nothing; nothing moves from dummy to dummy."""
     inner = -cost.to(torch.promote_types(cost.dtype, torch.float32)) / regularisation
     if forbidden is not None:
         inner = inner.masked_fill(forbidden, -torch.inf)
@@ -53,7 +53,7 @@ def _with_dummies(cost: Tensor, regularisation: float, forbidden: Tensor | None)
 
 
 def _log_weights(size: int, mass: float) -> Tensor:
-    """1 / size for each, and for the dummy what is not moved."""
+    """Logarithms of the weights: 1 / size for each, and for the dummy the mass that is not moved."""
     weights = torch.full((size + 1,), -math.log(size), dtype=torch.float64)
     weights[-1] = math.log1p(-mass) if mass < 1 else -math.inf
     return weights

@@ -1,4 +1,4 @@
-"""Two networks of one kind that divide the pairs for each other: what the methods of co-division are made of."""
+"""Two networks that divide the pairs for each other, the common part of the co-division methods."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,15 +12,23 @@ from crcl.losses import Curve, soft_margin, triplet
 from crcl.matchers import Ensemble, Matcher
 from crcl.methods.base import Learner
 from crcl.methods.division import soft_labels
-from crcl.methods.epochs import MEASURING, WARMUP, Done, batch_losses, learn, measure, of_pairs
+from crcl.methods.epochs import (
+    MEASURING,
+    WARMUP,
+    CompletedSteps,
+    batch_losses,
+    measure_losses,
+    restored_array,
+    train_batches,
+)
 from crcl.progress import Clock, StepLog
 
 
-class Twins:
-    """Two learners, and the loss of each pair as each of them saw it last. (2, N)
+class TwoNetworks:
+    """Two learners and their latest loss of each pair, `(2, N)`.
 
-    The loss is the mean triplet loss within a random batch. A pair that was never measured has loss 0, so it is
-    believed; where a batch of a single pair is left over, that pair keeps the loss of the epoch before.
+    The loss is the mean triplet loss within a random batch. A pair that was never measured has loss 0 and so counts as
+    clean. A single pair left over at the end of an epoch makes no batch and keeps its previous loss.
     """
 
     def __init__(
@@ -35,45 +43,47 @@ class Twins:
     def matcher(self) -> Matcher:
         return Ensemble([learner.module for learner in self.learners])
 
-    def renew(self) -> None:
-        """Fresh weights, different ones, and no losses."""
+    def reset(self) -> None:
+        """Create both networks with fresh weights, different from each other, and clear the losses."""
         for learner in self.learners:
-            learner.renew()
+            learner.reset()
         self.losses[:] = 0
 
     def train(self) -> None:
-        """Put both into train mode."""
+        """Put both networks into train mode."""
         for learner in self.learners:
             learner.module.train()
 
     def warm_up(
-        self, loss: Callable[[Tensor], Tensor], batches: Batches, clock: Clock, done: Done
+        self, loss: Callable[[Tensor], Tensor], batches: Batches, clock: Clock, completed: CompletedSteps
     ) -> Iterator[StepLog]:
-        """All pairs, by one loss of a batch's similarities, first one network, then the other."""
+        """Train one network after the other on all pairs, by a loss of a batch's similarities."""
         for which, learner in enumerate(self.learners):
-            yield from learn(learner, loss, batches, clock, start=done.of(len(batches)), stream=WARMUP + which)
+            yield from train_batches(
+                learner, loss, batches, clock, start=completed.take(len(batches)), stream=WARMUP + which
+            )
 
-    def measure(self, batches: Batches, clock: Clock, done: Done) -> Iterator[StepLog]:
-        """The losses of all pairs in eval mode, first under one network, then under the other."""
+    def measure_losses(self, batches: Batches, clock: Clock, completed: CompletedSteps) -> Iterator[StepLog]:
+        """Update the losses of all pairs in eval mode, under one network after the other."""
         for which in (0, 1):
-            start, stream = done.of(len(batches)), MEASURING + which
+            start, stream = completed.take(len(batches)), MEASURING + which
             learner, losses = self.learners[which], self.losses[which]
-            yield from measure(learner, losses, batches, clock, margin=self.margin, start=start, stream=stream)
+            yield from measure_losses(learner, losses, batches, clock, margin=self.margin, start=start, stream=stream)
 
     def predict(self, which: int, batch: Batch) -> Tensor:
-        """Soft labels of a batch by one network in eval mode. (K,)"""
+        """Soft labels that one network predicts for a batch, in eval mode. (K,)"""
         return soft_labels(batch_losses(self.learners[which], batch, self.margin), self.margin)
 
-    def learn(self, which: int, parts: Sequence[tuple[Batch, Tensor]], clock: Clock) -> StepLog:
-        """Steps of one network on labelled batches, one after the other."""
-        losses = [self.step(which, batch, labels, clock) for batch, labels in parts]
-        pairs = [len(batch) for batch, _ in parts]
+    def train_on(self, which: int, labelled: Sequence[tuple[Batch, Tensor]], clock: Clock) -> StepLog:
+        """Train one network on labelled batches, one optimizer step each."""
+        losses = [self.optimizer_step(which, batch, labels, clock) for batch, labels in labelled]
+        pairs = [len(batch) for batch, _ in labelled]
         return StepLog(sum(pairs), float(np.average(losses, weights=pairs)))
 
-    def step(self, which: int, batch: Batch, labels: Tensor, clock: Clock) -> float:
-        """One step by hardest triplets, with margins that grow with the labels."""
+    def optimizer_step(self, which: int, batch: Batch, labels: Tensor, clock: Clock) -> float:
+        """One optimizer step on the hardest triplets, with margins that grow with the labels; returns the mean loss."""
         learner, margins = self.learners[which], soft_margin(labels, self.margin, curve=self.curve)
-        return learner.descent.step(triplet(learner.similarities(batch), margins), batch, clock.learning_rate)
+        return learner.optimizer.step(triplet(learner.similarities(batch), margins), batch, clock.learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -82,6 +92,6 @@ class Twins:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.losses = of_pairs(state["losses"], self.losses)
+        self.losses = restored_array(state["losses"], self.losses)
         for learner, saved in zip(self.learners, state["learners"], strict=True):
             learner.load_state_dict(saved)

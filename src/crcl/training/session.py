@@ -195,7 +195,7 @@ def open_start(config: Config, path: str) -> Run:
 
 def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Progress) -> np.ndarray | None:
     """The correspondences of the run to start from, if they are of these very pairs; None: all start at 1."""
-    if not config.record.believes:
+    if not config.record.starts_from_beliefs:
         return None
     if not start.has_beliefs:
         progress.note(f"{start.path} has no correspondences: those of all pairs start at 1")
