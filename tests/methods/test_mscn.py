@@ -345,7 +345,7 @@ def test_an_epoch_judges_by_one_network_what_the_other_learns_from(tiny: Tiny, m
     assert not (learnt[0] | learnt[1]) & {1, 4}
     assert (method.correspondence == 1).all()
     monkeypatch.setattr(method, "_reset_optimizers", lambda: None)
-    monkeypatch.setattr("crcl.methods.mscn.keep", lambda sims, examples, matched: sims > np.median(sims))
+    monkeypatch.setattr("crcl.methods.mscn.likely_matched", lambda sims, examples, matched: sims > np.median(sims))
     learnt[0].clear(), learnt[1].clear()
     phases = [log.phase for log in parts.epoch(method, 1)]
     trains = [parts.batches.count(int(method.kept[judge].sum())) for judge in (0, 1)]
