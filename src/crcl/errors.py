@@ -7,6 +7,7 @@ from pathlib import Path
 Spell = Callable[[str], str]
 """Turns the name of a parameter (`overwrite`) or function (`train()`) into what the caller would write."""
 
+_READ = frozenset({"captions", "image_column", "caption_column", "image_index", "features", "text_features", "ids"})
 _FLAGS = frozenset({"overwrite", "resume", "mark", "whole", "pixels", "gather", "print_jobs", "onnx"})
 
 
@@ -14,7 +15,9 @@ def python_spelling(name: str) -> str:
     """A parameter or a function as Python users write it: `overwrite=True`, `features=...`, `crcl.train(...)`."""
     if name.endswith("()"):
         return f"crcl.{name[:-2]}(...)"
-    return f"{name}=True" if name in _FLAGS else f"{name}=..."
+    if name in _FLAGS:
+        return f"{name}=True"
+    return f"{name}=... to crcl.read" if name in _READ else f"{name}=..."
 
 
 class InputError(ValueError):

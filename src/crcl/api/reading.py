@@ -30,6 +30,7 @@ def read(
     features: Given = None,
     text_features: Given = None,
     ids: Names = None,
+    image_index: Any = None,
     image_column: str = "image",
     caption_column: str = "caption",
 ) -> Pairs:
@@ -45,6 +46,8 @@ def read(
             `(images, size)`.
         text_features: A vector for each caption: a `.npy` file or an array.
         ids: The image of each row of the features: a file with one on each line, or a list.
+        image_index: For an array of features: the number of each caption's image. Without it, each image has equally
+            many captions, one after the other.
         image_column: What a table calls its column of images.
         caption_column: What it calls its column of captions.
 
@@ -63,6 +66,7 @@ def read(
         features=features,
         text_features=text_features,
         ids=ids,
+        image_index=image_index,
         columns=Columns(image_column, caption_column),
     )
 

@@ -86,7 +86,7 @@ class Pairs:
         if not in_lists and (captions is not None or image_index is not None):
             raise InputError(
                 "a path or a table has its own captions",
-                where=str(data)[:80],
+                where=str(data) if isinstance(data, str | Path) else memory.NAME,
                 hint="pass {captions} and {image_index} with a list or an array only",
             )
         if isinstance(data, str | Path):
@@ -99,11 +99,13 @@ class Pairs:
                 f"{type(data).__name__}: expected a path, a table, or images with their captions",
                 hint="pass {captions} with a list or an array",
             )
-        elif hasattr(data, "shape"):
+        elif isinstance(captions, str):
+            raise InputError("captions: expected a list of texts, got a single text")
+        elif hasattr(data, "shape") and np.asarray(data).dtype.kind in "fiub":
             source = memory.from_arrays(data, captions, ids=ids, image_index=image_index, images=folder)
             ids = None
         else:
-            source = memory.from_lists(data, captions, folder)
+            source = memory.from_lists(list(data), list(captions), folder)
         if any(given is not None for given in (features, ids, text_features)):
             source = source.with_features(features, ids, text_features)
         source.splits()  # raises now if a table cannot be read

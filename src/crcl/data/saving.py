@@ -1,6 +1,6 @@
 """Saving pairs that are in memory to a folder, from which they can be read again.
 
-FOLDER/pairs.parquet       image, caption and optionally split
+FOLDER/pairs.parquet       image, caption, optionally split, and the table's other columns
 FOLDER/features.npy        features of the images; ids.txt has the image id of each row
 FOLDER/text_features.npy   a vector for each row
 FOLDER/images/             images that were in no file, named by number
@@ -46,8 +46,15 @@ def save(source: MemorySource, folder: Path) -> Location:
         features=str(features) if source.features is not None else None,
         text_features=str(texts) if source.text_features is not None else None,
         ids=str(ids) if source.features is not None else None,
+        image_column=source.columns.image,
+        caption_column=source.columns.caption,
         skip_empty=source.skip_empty,
     )
+
+
+def _own_name(source: MemorySource, column: str) -> str:
+    """The user's own name of a column."""
+    return {"image": source.columns.image, "caption": source.columns.caption}.get(column, column)
 
 
 def _known(folder: Path) -> str | None:
@@ -59,7 +66,11 @@ def _known(folder: Path) -> str | None:
 
 
 def _write(source: MemorySource, folder: Path) -> None:
-    pa.parquet.write_table(source.table, folder / "pairs.parquet")
+    table = source.table.rename_columns([_own_name(source, name) for name in source.table.column_names])
+    if source.others is not None:
+        for name, values in zip(source.others.column_names, source.others.columns, strict=True):
+            table = table.append_column(name, values)
+    pa.parquet.write_table(table, folder / "pairs.parquet")
     if source.features is not None:
         row_of = {name: row for name, row in source.row_of.items() if name}
         np.save(folder / "features.npy", source.features[list(row_of.values())], allow_pickle=False)

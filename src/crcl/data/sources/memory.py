@@ -49,6 +49,8 @@ class MemorySource:
     """PIL images by name."""
     images: Path | None = None
     """The folder of the image files."""
+    others: pa.Table | None = None
+    """The table's other columns, which are not read, but saved with it."""
     location = None
     is_table = True
 
@@ -142,7 +144,24 @@ def from_table(data: Any, columns: Columns, images: Path | None) -> MemorySource
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"'{column}' {length}" for column, length in lengths.items())
         raise InputError(f"columns have different lengths: {counts}", where=NAME)
-    return _source(values[columns.image], values[columns.caption], values.get("split"), columns=columns, images=images)
+    source = _source(
+        values[columns.image], values[columns.caption], values.get("split"), columns=columns, images=images
+    )
+    others = {column: _values(data, column) for column in there if column not in values}
+    return replace(source, others=_as_arrow(others)) if others else source
+
+
+def _as_arrow(columns: dict[str, list[Any]]) -> pa.Table:
+    """Columns of any values that a Parquet file can hold; all others are named."""
+    arrays, problems = {}, []
+    for name, values in columns.items():
+        try:
+            arrays[name] = pa.array(values, from_pandas=True)
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+            what = f"column '{name}' holds values that cannot be saved ({str(error)[:100]})"
+            problems.append(InputError(what, where=NAME, hint="leave this column out"))
+    refuse(problems)
+    return pa.table(arrays)
 
 
 def from_lists(files: Sequence[Any], captions: Sequence[Any], images: Path | None) -> MemorySource:
