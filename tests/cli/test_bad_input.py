@@ -295,7 +295,7 @@ def test_a_noise_index_that_does_not_fit_is_refused(
 def test_a_noise_file_and_a_rate_are_refused_together(data: Path, train: Refused, tmp_path: Path) -> None:
     np.save(tmp_path / "noise.npy", np.arange(24))
     message = train(data, "--noise-file", str(tmp_path / "noise.npy"))
-    assert "noise.file: cannot go with noise.rate = 0.4" in message
+    assert "noise.file: cannot be combined with noise.rate = 0.4" in message
 
 
 def test_an_unknown_level_is_refused_with_the_known_ones(data: Path, train: Refused, refused: Refused) -> None:
@@ -349,7 +349,7 @@ def test_features_for_a_folder_are_refused(data: Path, train: Refused) -> None:
     [
         (["--method", "crlc"], "method: must be one of crcl, triplet, .* got 'crlc' \\(did you mean 'crcl'\\?\\)"),
         (["--matcher", "bwo"], "matcher.name: must be one of vse, bow, .* \\(did you mean 'bow'\\?\\)"),
-        (["--preset", "f30k"], "unknown preset 'f30k'.* there are cc152k-saf, "),
+        (["--preset", "f30k"], "unknown preset 'f30k'.* presets: cc152k-saf, "),
         (["--set", "loss.taw=1"], "loss.taw: unknown key \\(did you mean 'loss.tau'\\?\\)"),
         (["--set", "train.lr=fast"], "train.lr: must be a number, got 'fast'"),
         (["--set", "train.lr"], "must be key=value"),

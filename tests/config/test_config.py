@@ -121,7 +121,7 @@ def test_everything_wrong_is_reported_at_once_one_line_each(tmp_path: Path) -> N
         base={"train": {"lr": -1}},
         settings=["tau=0.03", "x", "noise.rate=1.2"],
     ) == [
-        f"unknown preset 'f30k-vs' (did you mean 'f30k-vse'?); there are {', '.join(config.presets())}",
+        f"unknown preset 'f30k-vs' (did you mean 'f30k-vse'?); presets: {', '.join(config.presets())}",
         f"{file}: loss.tua: unknown key (did you mean 'loss.tau'?)",
         f"{file}: ledgr: unknown key (did you mean 'ledger'?)",
         "tau: unknown key (did you mean 'loss.tau'?)",
@@ -211,7 +211,7 @@ def test_text_keys_refuse_other_types_from_files_and_python() -> None:
 def test_a_noise_file_excludes_a_noise_rate() -> None:
     assert config.load(settings=["noise.file=index.npy"]).noise.file == "index.npy"
     [line] = complaints(settings=["noise.file=index.npy", "noise.rate=0.4"])
-    assert line.startswith("noise.file: cannot go with noise.rate = 0.4")
+    assert line.startswith("noise.file: cannot be combined with noise.rate = 0.4")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The model of a config, composed from the sections here and those of the methods and matchers in their tables."""
+"""Composing the config model from the sections of `config.schema` and those of all methods and matchers."""
 
 from functools import lru_cache
 from typing import Any, Literal, cast
@@ -16,12 +16,12 @@ _ABOUT_METHOD = "How the matcher is trained: crcl, another robust method or one 
 
 
 def model() -> type[Config]:
-    """The model of whole configs, for the methods and matchers that are in their tables now."""
+    """The config model for the methods and matchers that are registered now."""
     return _model(tuple(METHODS.items()), tuple(MATCHERS.items()))
 
 
 def sections() -> dict[str, type[Section]]:
-    """Every section by its name, in the order of a config's file."""
+    """Every section by name, in the order of a config file."""
     return _sections(model())
 
 
@@ -31,7 +31,7 @@ def all_keys() -> dict[str, FieldInfo]:
 
 
 def file_keys() -> list[str]:
-    """Settings that name a file, whose content is what counts."""
+    """Keys of settings that name a file, which are compared by the content of the file."""
     return [key for key, field in all_keys().items() if FILE in field.metadata]
 
 
@@ -43,7 +43,9 @@ def _model(
     for _, record in methods:
         for name, section in record.sections.items():
             if own.setdefault(name, section) is not section:
-                raise ValueError(f"method {record.name} has another section '{name}' than the methods before it")
+                raise ValueError(
+                    f"method {record.name} declares section '{name}' with another class than an earlier method"
+                )
     matcher = _matcher_section([record for _, record in matchers], _choice(matchers))
     parts: dict[str, type[Section]] = {
         "data": DataConfig,
@@ -73,7 +75,7 @@ def _matcher_section(records: list[MatcherRecord], choice: Any) -> type[Section]
 
 
 def _choice(table: tuple[tuple[str, Any], ...]) -> Any:
-    """The type of a setting that takes one of these names."""
+    """The Literal type of the names in a table."""
     return Literal[tuple(name for name, _ in table)]
 
 

@@ -47,12 +47,12 @@ def load(
 
 
 def given(settings: Sequence[str]) -> dict[str, Any]:
-    """The dotted keys that `key=value` settings name, right or wrong, and their values."""
+    """The values of `key=value` settings by dotted key, without validation."""
     return {key: value for setting in settings for key, value in _flatten(_read_setting(setting, [])).items()}
 
 
 def keys_of(settings: Sequence[str]) -> list[str]:
-    """The dotted keys that `key=value` settings name, right or wrong."""
+    """The dotted keys of `key=value` settings, without validation."""
     return list(given(settings))
 
 
@@ -66,12 +66,12 @@ def from_dict(values: Any, *, source: str = "") -> Config:
     """The config that `to_dict` wrote; errors name `source`, the file it was read from."""
     errors: list[str] = []
     if not isinstance(values, Mapping):
-        raise InputError(f"{source + ': ' if source else ''}must be an object of sections, got {show(values)}")
+        raise InputError(f"must be an object of sections, got {show(values)}", where=source)
     return _build(_named(values, source=source, errors=errors), errors)
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Plain JSON values, every key written out."""
+    """The config as plain JSON values, with every key."""
     return config.model_dump(mode="json")
 
 
@@ -83,13 +83,13 @@ def presets() -> list[str]:
 
 def _read_preset(name: str, errors: list[str]) -> dict[str, Any]:
     if name not in presets():
-        errors.append(f"unknown preset '{name}'{did_you_mean(name, presets())}; there are {', '.join(presets())}")
+        errors.append(f"unknown preset '{name}'{did_you_mean(name, presets())}; presets: {', '.join(presets())}")
         return {}
     return tomllib.loads((resources.files("crcl") / "config" / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def read_toml(path: Path, errors: list[str]) -> dict[str, Any]:
-    """The content of a file; what is wrong with it goes to the errors."""
+    """The content of a TOML file; problems are appended to `errors`."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -106,7 +106,7 @@ def read_toml(path: Path, errors: list[str]) -> dict[str, Any]:
 
 
 def _read_setting(setting: str, errors: list[str]) -> dict[str, Any]:
-    """`key=value` with a TOML value, or a bare text where the key takes text or TOML does not know it."""
+    """Parse `key=value` with a TOML value; text that is not TOML, or belongs to a text key, is taken literally."""
     key, equals, text = (part.strip() for part in setting.partition("="))
     if not (key and equals):
         errors.append(f"{setting!r}: must be key=value, as in loss.tau=0.03")
@@ -115,7 +115,7 @@ def _read_setting(setting: str, errors: list[str]) -> dict[str, Any]:
         parsed = tomllib.loads(f"value = {text}")
         value = parsed["value"] if len(parsed) == 1 else text
     except tomllib.TOMLDecodeError:
-        # TOML has no `.5`; shells are full of it
+        # TOML has no `.5`, but users write it
         value = float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE) else text
     known = composing.all_keys().get(key)
     takes_text = known and (type_name(known.annotation) == "text" or choices_of(known.annotation))
@@ -123,7 +123,7 @@ def _read_setting(setting: str, errors: list[str]) -> dict[str, Any]:
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys; an empty table stays as a value, so that a misspelt empty section is noticed."""
+    """Values by dotted key; an empty table stays as a value, so that a misspelt empty section is reported."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
@@ -135,7 +135,7 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _named(values: Mapping[str, Any], *, source: str, errors: list[str]) -> dict[str, tuple[Any, str]]:
-    """The values of known keys; what is unknown goes to the errors."""
+    """The values of known keys; unknown keys are appended to `errors`."""
     known, keys, sections = {}, composing.all_keys(), composing.sections()
     for key, value in _flatten(values).items():
         where = f"{source}: " if source else ""
@@ -150,7 +150,7 @@ def _named(values: Mapping[str, Any], *, source: str, errors: list[str]) -> dict
 
 
 def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
-    """The config of known dotted keys, or one InputError with `errors` and every wrong value."""
+    """The config from dotted keys; raises one InputError with `errors` and every invalid value."""
     nested: dict[str, Any] = {}
     for key, (value, _) in values.items():
         section, _, leaf = key.rpartition(".")
@@ -159,7 +159,7 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
     try:
         config = composing.model().model_validate(nested)
     except ValidationError as error:
-        # a list whose entries are all wrong is "too short" as well: say it of empty ones only
+        # a list without valid entries is also "too short": report that for empty lists only
         found = [details for details in error.errors() if details["type"] != "too_short" or not details["input"]]
         wrong = [wrong_value(details, values) for details in found]
     else:
@@ -170,7 +170,7 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
 
 
 def _contradictions(config: Config) -> Iterator[str]:
-    """What is right by itself, but not together."""
+    """Problems with combinations of settings that are valid by themselves."""
     record, matcher = config.record, MATCHERS[config.matcher.name]
     yield from record.contradictions(pieces=config.train.pieces, **config.of_method())
     if reason := record.refuses(matcher):

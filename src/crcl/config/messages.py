@@ -1,4 +1,4 @@
-"""What a user reads about keys: their descriptions, and what is wrong with one and what would be right."""
+"""Descriptions of config keys, and messages about wrong keys and values."""
 
 import json
 import types
@@ -10,7 +10,7 @@ from crcl.errors import did_you_mean
 
 
 class Key(NamedTuple):
-    """One key for a listing; `default` is as it would be written after `=`."""
+    """One row of a listing of keys; `default` is written as after `=`."""
 
     key: str
     type: str
@@ -18,7 +18,7 @@ class Key(NamedTuple):
     description: str
 
 
-# The paper's symbols and the field's habits, for those who type them.
+# Symbols of the paper and usual names, which users may type instead of a key.
 OTHER_NAMES = {
     "beta": ["ledger.momentum"],
     "epsilon": ["ledger.threshold"],
@@ -38,7 +38,7 @@ MESSAGES = {
 
 
 def describe_keys() -> list[Key]:
-    """Every key with its type, default and meaning, for a listing."""
+    """Every key with its type, default and description."""
     rows = []
     for key, field in composing.all_keys().items():
         default = field.default
@@ -48,7 +48,7 @@ def describe_keys() -> list[Key]:
 
 
 def nearest_key(key: str) -> str:
-    """The right key for a wrong one: the same last name elsewhere, else the nearest in its section, else anywhere."""
+    """A suggestion for an unknown key: the same last part elsewhere, else the nearest in its section, else anywhere."""
     keys, sections = composing.all_keys(), composing.sections()
     section, _, leaf = key.rpartition(".")
     if same := [known for known in keys if leaf in (known, known.rpartition(".")[2])] or OTHER_NAMES.get(leaf):
@@ -63,7 +63,7 @@ def nearest_key(key: str) -> str:
 
 
 def wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> str:
-    """`file: train.lr: must be greater than 0, got -1` of one pydantic error."""
+    """The message for one pydantic error, such as `file: train.lr: must be greater than 0, got -1`."""
     key = ".".join(part for part in details["loc"] if isinstance(part, str))
     source = values[key][1]
     where = f"{source}: {key}" if source else key
@@ -85,12 +85,12 @@ def wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> str:
 
 
 def choices_of(annotation: Any) -> tuple[str, ...]:
-    """The words that a setting takes; empty where it takes others."""
+    """The allowed values of a setting with choices; empty for other settings."""
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
 def type_name(annotation: Any) -> str:
-    """What a user should write: text, number, whole number, ... or the choices."""
+    """The type of a setting in words: text, number, whole number, ... or its choices."""
     if choices := choices_of(annotation):
         return " | ".join(choices)
     if get_origin(annotation) is tuple:
@@ -102,6 +102,6 @@ def type_name(annotation: Any) -> str:
 
 
 def show(value: Any) -> str:
-    """A given value as in TOML, shortened."""
+    """A value as written in TOML, shortened."""
     text = str(value).lower() if isinstance(value, bool) else "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

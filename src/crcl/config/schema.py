@@ -1,4 +1,4 @@
-"""The sections of a config that belong to no method and no matcher, and what a whole config is."""
+"""The config class, and its sections that belong to no method or matcher."""
 
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,36 +23,36 @@ DEVICES = r"auto|cpu|mps|cuda(:\d+)?"
 
 
 class DataConfig(Section):
-    """Which pairs, and how their words and features are read."""
+    """The pairs, and how their words and features are read."""
 
     path: str = ""
-    """Folder in the field's layout or of embeddings, or a table of images and captions."""
+    """Data: a folder in the field's precomp layout, a folder of embeddings, or a table of images and captions."""
     features: OptionalFile = None
     """Features file of a table (.npy)."""
     text_features: OptionalFile = None
-    """Vectors of a table's captions (.npy), one for each row (dual)."""
+    """File with the vectors of a table's captions (.npy), one per row (matcher dual)."""
     ids: OptionalFile = None
     """File with the image id of each row of the features, one per line."""
     vocab: OptionalFile = None
     """Vocabulary in the field's JSON; empty: built from the train and dev captions."""
     image_column: str = "image"
-    """What a table calls the column of image names."""
+    """Name of a table's column of image names."""
     caption_column: str = "caption"
-    """What a table calls the column of captions."""
+    """Name of a table's column of captions."""
     skip_empty: bool = False
-    """Leave out a table's rows without an image or a caption, instead of refusing them."""
+    """Leave out rows of a table that lack an image or a caption, instead of raising an error."""
     min_count: Count = 4
-    """How often a word must be seen to enter a built vocabulary."""
+    """Fewest occurrences of a word to enter a built vocabulary."""
     max_words: Count = 128
-    """Longer captions are cut to so many words; clip reads as many tokens as its model."""
+    """Longer captions are truncated to this many words; for matcher clip the model sets the length."""
     standardize: bool = False
-    """Centre the features by the train mean per channel and divide them by one global deviation."""
+    """Standardise the features by the mean of each channel and one standard deviation for all, over train."""
     decoys: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Known mismatches to train on beside the pairs, as a share of these: an audit then says how sure it is."""
+    """Decoys to train on besides the pairs, as a share of the pairs; an audit estimates its precision from them."""
 
 
 class NoiseConfig(Section):
-    """Mismatches put into the training pairs, to measure robustness."""
+    """Mismatches injected into the training pairs, to measure robustness."""
 
     rate: Share = 0.0
     """Share of the training pairs whose images are permuted."""
@@ -61,29 +61,31 @@ class NoiseConfig(Section):
     seed: Seed = 0
     """Seed of the permutation."""
     file: OptionalFile = None
-    """Index file of the field (.npy) to take the mismatches from instead of a rate."""
+    """Noise index file of the field (.npy) with the mismatches, instead of a rate."""
 
     @field_validator("file")
     @classmethod
     def _file_or_rate(cls, file: str | None, info: ValidationInfo) -> str | None:
         rate = info.data.get("rate", 0.0)
         if file is not None and rate > 0:
-            raise ValueError(f"cannot go with noise.rate = {rate}: the file says already which pairs are mismatched")
+            raise ValueError(
+                f"cannot be combined with noise.rate = {rate}: the file already sets which pairs are mismatched"
+            )
         return file
 
 
 class MatcherName(Section):
-    """What comes first in the section of the matcher; its type, the choices, is in the table of matchers."""
+    """First field of the matcher section; the composed config restricts it to the names of the matchers."""
 
     name: str
     """Kind of matcher."""
 
 
 class MatcherModel(Section):
-    """What comes last in the section of the matcher."""
+    """Last field of the matcher section."""
 
     model: OptionalText = None
-    """Saved CLIP or SigLIP model to begin from: its folder, or its name on the hub (clip)."""
+    """CLIP or SigLIP model to start from: its folder, or its name on the hub (matcher clip)."""
 
 
 class TrainConfig(Section):
@@ -94,31 +96,31 @@ class TrainConfig(Section):
     lr: Positive = 5e-4
     """Learning rate at the start of a piece."""
     lr_update: Count = 15
-    """The learning rate decays after each so many epochs of the last piece."""
+    """Epochs of the last piece between two decays of the learning rate."""
     lr_decay: ShareAboveZero = 0.1
-    """Factor of that decay."""
+    """Factor of each decay of the learning rate."""
     weight_decay: NotNegative = 0.01
     """Weight decay of AdamW."""
     batch_size: Annotated[int, Field(ge=2)] = 128
-    """Pairs per step; the others of the batch are a pair's negatives."""
+    """Pairs per step; the negatives of a pair are the other pairs of its batch."""
     clip: NotNegative = 2.0
-    """Largest norm of the gradient of all parameters; 0: not clipped."""
+    """Gradients are clipped to this norm over all parameters; 0: no clipping."""
     seed: Seed = 0
     """Seed of weights, batches and augmentation."""
     workers: Annotated[int, Field(ge=0)] = 0
-    """Processes that prepare batches; 0: the training process itself."""
+    """Worker processes that prepare batches; 0: the training process prepares them."""
     augment: bool = True
-    """Drop and replace words, drop regions, in training only."""
+    """Augment training batches: mask, replace and drop words, drop regions."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Number type of the matcher's products; losses are always float32."""
+    """Number type of the matcher's matrix products (autocast); losses are always float32."""
     memory: Positive = 4.0
-    """GiB that the intermediate results of saf, sgr or scan may take; with less, a step computes them twice."""
+    """GiB for intermediate results of saf, sgr and scan; if they need more, a step computes them twice."""
     save_minutes: NotNegative = 10.0
-    """Minutes between saves within an epoch, beside the save after each epoch."""
+    """Minutes between checkpoints within an epoch; one is saved after each epoch in any case."""
     start: OptionalText = None
-    """Run folder whose matcher, words and beliefs to begin from; empty: from fresh weights, or matcher.model."""
+    """Run folder to start from with its weights, words and beliefs; empty: fresh weights, or matcher.model."""
 
     @field_validator("device")
     @classmethod
@@ -129,7 +131,7 @@ class TrainConfig(Section):
 
 
 class Config(Section):
-    """A whole training. Its fields are composed from the tables of methods and matchers (`config.composing`)."""
+    """All settings of a training. `config.composing` adds the sections of methods and matchers."""
 
     if TYPE_CHECKING:  # all others are sections that methods declare
 
@@ -146,7 +148,7 @@ class Config(Section):
 
     @property
     def record(self) -> MethodRecord:
-        """What the package knows of the method."""
+        """The record of the method."""
         return METHODS[self.method]
 
     def get(self, key: str) -> Any:
@@ -163,6 +165,6 @@ class Config(Section):
         return self.train.pieces if self.record.pieces == "all" else self.train.pieces[-1:]
 
     def own_threshold(self) -> float | None:
-        """Below which belief the method itself takes a pair as mismatched; None where it takes none so."""
+        """The correspondence below which the method treats a pair as mismatched; None if it has no such threshold."""
         threshold = self.record.threshold
         return self.get(threshold) if isinstance(threshold, str) else threshold

@@ -1,4 +1,4 @@
-"""Every figure, as a function of plain arrays that returns a matplotlib Figure."""
+"""Figures: each is a function of plain arrays that returns a matplotlib Figure."""
 
 from crcl.plots.contact_sheet import SheetRow, sheet
 from crcl.plots.correspondence import beliefs, distributions, precision_recall

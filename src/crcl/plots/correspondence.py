@@ -32,7 +32,7 @@ def beliefs(
 ) -> Figure:
     """Histograms of the correspondences (N,) of matched and of mismatched pairs; of all where truth is unknown.
 
-    `decoys` (D,) are the correspondences of known mismatches, drawn as an outline; with `expected` as that of so many.
+    `decoys` (D,) are the correspondences of known mismatches, drawn as an outline, scaled to `expected` pairs if given.
     """
     figure = new_figure(*size)
     axes = figure.add_subplot()
@@ -74,7 +74,7 @@ def precision_recall(
     axes.set_xlim(-0.01, 1.01)
     axes.set_ylim(-2, 102)
     axes.set_yticks(range(0, 101, 25), [f"{share} %" for share in range(0, 101, 25)])
-    axes.set_xlabel("threshold: pairs believed in by less are flagged")
+    axes.set_xlabel("threshold (pairs below it are flagged)")
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, borderaxespad=0.4, borderpad=0)
@@ -149,7 +149,7 @@ def _matched_and_not(values: NDArray[np.float64], matches: NDArray[np.bool_]) ->
 
 
 def _histograms(axes: Axes, edges: NDArray[np.float64], groups: Sequence[Group]) -> NDArray[np.int64]:
-    """Draw each group with a colour and hatching of its own; gives all counts."""
+    """Draw each group with its colour and hatching; returns all counts."""
     counts = []
     for name, group, colour, hatch in groups:
         count, _ = np.histogram(group, edges)
@@ -164,7 +164,7 @@ def _histograms(axes: Axes, edges: NDArray[np.float64], groups: Sequence[Group])
 
 
 def _filled(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Counts without those of empty bins: no outline along zero."""
+    """Counts with NaN for empty bins, so that no outline runs along zero."""
     return np.where(counts > 0, counts, np.nan)
 
 

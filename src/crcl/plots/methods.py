@@ -1,4 +1,4 @@
-"""Methods beside each other."""
+"""Figures that compare methods."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ def comparison(
     axes = figure.add_subplot()
     style = {"ecolor": INK, "elinewidth": 1.0, "capsize": 3}
     places = np.arange(len(names))
-    bars = axes.barh(places, values, height=0.66, color=_set_off(len(names)), xerr=spread, error_kw=style)
+    bars = axes.barh(places, values, height=0.66, color=_highlight_last(len(names)), xerr=spread, error_kw=style)
     axes.bar_label(bars, fmt="{:.1f}", padding=3, fontweight="bold")
     _name_ticks(axes.yaxis, named)
     axes.set_ylim(-0.6, len(names) - 0.4)
@@ -192,7 +192,7 @@ def _comparison(
     title: str,
 ) -> None:
     places = np.arange(len(names))
-    bars = axes.bar(places, values, width=0.62, color=_set_off(len(names)))
+    bars = axes.bar(places, values, width=0.62, color=_highlight_last(len(names)))
     axes.bar_label(bars, fmt="{:.1f}", padding=2, fontweight="bold")
     _name_ticks(axes.xaxis, [plain_text(name) for name in names])
     axes.set_xlim(-0.6, len(names) - 0.4)
@@ -203,13 +203,13 @@ def _comparison(
 
 
 def _name_ticks(axis: Axis, names: Sequence[str]) -> None:
-    """Names of bars, which stand at 0, 1, ..., as they are written."""
+    """Label the bars at 0, 1, ... with these names, without parsing them as formulas."""
     axis.set_ticks(range(len(names)), names)
     for tick in axis.get_ticklabels():
         tick.set_parse_math(False)
     axis.set_tick_params(length=0)
 
 
-def _set_off(bars: int) -> list[str]:
-    """Colours of bars, of which the last one counts."""
+def _highlight_last(bars: int) -> list[str]:
+    """Colours of bars, the last one highlighted."""
     return [GREY] * (bars - 1) + [BLUE]

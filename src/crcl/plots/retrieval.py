@@ -1,4 +1,4 @@
-"""How far down a ranking the right answers are."""
+"""Figure of the ranks of the right answers in retrieval."""
 
 import matplotlib
 import numpy as np

@@ -43,7 +43,7 @@ TITLE_LETTERS = 11  # per inch
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a PNG, or an SVG where the name ends so; the same figure gives the same bytes."""
+    """Write a figure as PNG, or as SVG if the path ends in .svg; the same figure gives the same bytes."""
     path = Path(path)
     kind, unsaid = ("svg", "Date") if path.suffix == ".svg" else ("png", "Software")
     with warnings.catch_warnings(), matplotlib.rc_context({"savefig.bbox": "standard", "svg.hashsalt": "crcl"}):
@@ -71,7 +71,7 @@ def svg(figure: Figure, name: str) -> str:
 
 
 def align(figures: Sequence[Figure]) -> None:
-    """Give the axes of figures of one axes and one size the same place, which all of them have room for."""
+    """Give the axes of several figures of the same size the same position."""
     for figure in figures:
         figure.draw_without_rendering()
     places = [figure.axes[0].get_position() for figure in figures]
@@ -107,5 +107,5 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def plain_text(text: str) -> str:
-    """Without line breaks and control characters, which fonts do not draw."""
+    """The text without line breaks and control characters, which fonts do not draw."""
     return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())

@@ -1,4 +1,4 @@
-"""How a run learnt, epoch by epoch."""
+"""Figures of a training by epoch."""
 
 from typing import Any
 

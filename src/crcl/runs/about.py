@@ -1,4 +1,4 @@
-"""`config.json` of a run folder: its format, and what must be in it."""
+"""Reading and checking `config.json` of a run folder."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ OPTIONAL: dict[str, type] = {"imported": str, "features": str, "made": dict}
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """The content of a run's config.json, of this version and complete."""
+    """The content of a run's config.json; raises an error if it has another format or is incomplete."""
     if not path.is_dir():
         what = "a file, neither a run folder nor a table (.csv .tsv .jsonl .parquet)" if path.exists() else ""
         raise InputError(what or "no such run folder", where=path)
@@ -41,8 +41,8 @@ def _is_complete(about: dict[str, Any]) -> bool:
 
 
 def valid_sizes(sizes: Any) -> bool:
-    """Whether all sizes are there, as a matcher can be made of."""
+    """Whether all sizes exist and are positive, as a matcher needs them."""
     if not isinstance(sizes, dict):
         return False
-    known = {"text_features": 1} | sizes  # only where vectors of texts are read
+    known = {"text_features": 1} | sizes  # optional: only for matchers that read text vectors
     return all(type(known.get(name)) is int and 0 < known[name] < 2**31 for name in (*SIZES, "text_features"))

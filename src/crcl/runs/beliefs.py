@@ -1,4 +1,4 @@
-"""Beliefs in a run folder: those a training ends with (`.npz`), and those after each epoch (`beliefs.f16`)."""
+"""Correspondences in a run folder: the latest (`.npz`), and those after each epoch (`beliefs.f16`)."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from crcl.storage import could_not_save, write_arrays
 
 
 def write_beliefs(path: Path, beliefs: np.ndarray, pairs: int) -> None:
-    """Write the beliefs in the pairs and, where there are more, in the decoys behind them."""
+    """Write the beliefs in the first `pairs` pairs, and in the decoys that follow them, if any."""
     if len(beliefs) > pairs:
         write_arrays(path, correspondence=beliefs[:pairs], decoys=beliefs[pairs:])
     else:
@@ -29,7 +29,7 @@ def read_beliefs(path: Path, *, pairs: int, decoys: int) -> tuple[np.ndarray, np
 
 
 def write_epoch(path: Path, epoch: int, correspondence: np.ndarray) -> None:
-    """Write the beliefs after an epoch at its place, and nothing behind it: an epoch done again gives the same file."""
+    """Write the beliefs after an epoch and truncate the file behind them; a repeated epoch gives the same file."""
     place = 2 * len(correspondence) * epoch
     try:
         with path.open("r+b" if path.is_file() else "w+b") as file:

@@ -105,7 +105,7 @@ def stored_config(run: Run) -> Config:
 
 
 def describe_noise(config: Config, *, imported: bool = False) -> str:
-    """Which mismatches were injected; an imported run knows of none but those of its file."""
+    """The injected noise in words; for an imported run it is only known if a noise file was given."""
     noise = config.noise
     if imported and noise.file is None:
         return "not known"
@@ -113,13 +113,13 @@ def describe_noise(config: Config, *, imported: bool = False) -> str:
 
 
 def epochs_done(run: Run, config: Config) -> tuple[int, int]:
-    """How many epochs a run has behind it, and how many it was to have; nothing is left to do in an imported one."""
+    """The finished and the planned epochs of a run; an imported run counts as finished."""
     planned = sum(config.schedule_pieces())
     return planned if run.imported else len(run.metrics()), planned
 
 
 def conditions(run: Run, config: Config) -> str:
-    """What must stand beside a number of this run: method, matcher, noise, and the seed or where it comes from."""
+    """The conditions to state with any score of a run: method, matcher, noise, and seed or origin."""
     name = f"{run.path}: {config.method} on {config.matcher.name}"
     origin = f"imported from {run.imported}" if run.imported else f"seed {config.train.seed}"
     start = f", started from {config.train.start}" if config.train.start else ""
@@ -128,7 +128,7 @@ def conditions(run: Run, config: Config) -> str:
 
 
 def report_unfinished(run: Run, config: Config, progress: Progress) -> None:
-    """Report a run that was interrupted: it is used as it is."""
+    """Report that a run is incomplete; it is used nevertheless."""
     done, planned = epochs_done(run, config)
     if done < planned:
         progress.note(

@@ -1,4 +1,4 @@
-"""Files of a run folder: read with an error that says which one is damaged, and never unpickled."""
+"""Reading and writing files of a run folder; errors name a damaged file, and nothing is unpickled."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from crcl.storage import write_bytes
 
 
 def damaged(path: Path, why: object) -> InputError:
-    """The error for a file that no training wrote in this form."""
+    """The error for a file with invalid content."""
     return InputError(f"damaged ({why})", where=path, hint="train again with {overwrite}")
 
 
@@ -49,7 +49,7 @@ def write_weights(path: Path, weights: dict[str, Tensor]) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Finite float32 weights, and whole numbers."""
+    """Read weights; raises an error unless floats are float32 and finite."""
     try:
         weights = safetensors.torch.load_file(path)
     except (SafetensorError, OSError) as error:

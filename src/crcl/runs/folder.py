@@ -1,4 +1,4 @@
-"""The run folder: all that a training leaves, written so that a kill at any moment leaves the old or the new.
+"""The run folder: everything a training saves, written atomically, so that it survives a kill at any moment.
 
     config.json           settings, sizes of the data, digests of pairs and features, how the features were made
     vocab.json            the words, in the field's layout; a published model (clip) has instead
@@ -8,8 +8,8 @@
     trusted.npy           rows of training pairs known to match (where a file of them was given)
     decoys.npy            caption and image of each known mismatch that is trained on beside the pairs (where requested)
     standardize.npz       the features' mean and deviation (where requested)
-    start.safetensors     the weights that each piece begins from (where a training starts from another run)
-    start.npz             the beliefs that it begins with (where that run had some about the same pairs)
+    start.safetensors     the weights that each piece starts from (where a training starts from another run)
+    start.npz             the beliefs that it starts with (where that run had beliefs about the same pairs)
     matcher.safetensors   the best matcher of the newest piece, by dev rSum
     ledger.npz            the belief in each pair, and in each decoy, as the last epoch used it
     training.pt           the last state: everything needed to resume (tensors and plain values, nothing pickled)
@@ -17,7 +17,7 @@
     metrics.jsonl         one line per epoch, the same for the same seed
     timing.jsonl          seconds per epoch, which are never the same
 
-`training.pt` is the one file that counts on resuming: what was written after it is written again.
+Resuming starts from `training.pt`: everything written after it is written again.
 """
 
 from collections.abc import Iterator
@@ -112,7 +112,7 @@ class Run:
     ) -> "Run":
         """Start a run folder; an existing run is replaced only with `overwrite`.
 
-        `start` is what the training begins from, `learnt` what an imported run holds already, and `made` says how the
+        `start` has the weights and beliefs to start from, `learnt` those of an imported run, and `made` says how the
         features were made.
         """
         path = Path(path).absolute()
@@ -146,7 +146,7 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
-        """Open a run folder, of this version and whole."""
+        """Open a run folder; raises an error if it is incomplete or has another format."""
         path = Path(path)
         about = read_about(path)
         run = cls(path, about)
@@ -154,7 +154,7 @@ class Run:
         return run
 
     def require(self, *names: str) -> None:
-        """Stop if files are missing that cannot be made again."""
+        """Raise an error if any of these files is missing."""
         missing = [name for name in names if not (self.path / name).is_file()]
         if missing:
             what = f"incomplete run folder, without {', '.join(missing)}"
@@ -162,9 +162,9 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep a second training out of this folder.
+        """Lock the folder against a second training.
 
-        One that comes from others may hold links, which would have their targets written to: it is refused.
+        Raises an error for links, which an untrusted folder may contain: a training would write to their targets.
         """
         for file in self.path.iterdir():
             if file.is_symlink():
@@ -176,14 +176,14 @@ class Run:
 
     def vocabulary(self) -> Words:
         kind = Vocabulary if self.model() is None else Subwords
-        words = kind.load(self._there(kind.file))
+        words = kind.load(self._existing(kind.file))
         if len(words) != self.sizes["vocabulary"]:
             what = f"{len(words)} words, the run was trained with {self.sizes['vocabulary']}"
             raise InputError(what, where=self.path / kind.file)
         return words
 
     def model(self) -> Any:
-        """Sizes of the published model that the matcher began as; None for other matchers."""
+        """Sizes of the published model that the matcher started from; None for other matchers."""
         path = self.path / "model.json"
         return read_json(path) if path.is_file() else None
 
@@ -225,10 +225,10 @@ class Run:
         write_weights(self.path / LEARNT[0], state)
 
     def load_matcher(self) -> dict[str, Tensor]:
-        return read_weights(self._there(LEARNT[0]))
+        return read_weights(self._existing(LEARNT[0]))
 
     def load_start(self) -> Learnt | None:
-        """What the training begins from; None where it begins from fresh weights."""
+        """Weights and beliefs that the training starts from; None if it starts from fresh weights."""
         weights, beliefs = (self.path / name for name in START)
         if not weights.is_file():
             return None
@@ -236,11 +236,11 @@ class Run:
         return Learnt(read_weights(weights), known)
 
     def save_ledger(self, correspondence: np.ndarray) -> None:
-        """Beliefs in the pairs, then in the decoys."""
+        """Save the beliefs in the pairs, followed by those in the decoys."""
         write_beliefs(self.path / LEARNT[1], correspondence, self.sizes["pairs"])
 
     def load_ledger(self) -> np.ndarray:
-        """The belief in each pair, (pairs,); none of a decoy."""
+        """The belief in each pair, (pairs,), without decoys."""
         return self._load_beliefs()[0]
 
     def load_decoy_ledger(self) -> np.ndarray:
@@ -254,11 +254,11 @@ class Run:
                 where=self.path,
                 hint="{train()} with {start} trains it further, to have some",
             )
-        return self._read_beliefs(self._there(LEARNT[1]))
+        return self._read_beliefs(self._existing(LEARNT[1]))
 
     @property
     def has_beliefs(self) -> bool:
-        """Whether the run believes anything of its pairs, or is to; a run may be imported without beliefs."""
+        """Whether the run has beliefs, or will have; only an imported run may lack them."""
         return not self.imported or (self.path / LEARNT[1]).is_file()
 
     def keep_beliefs(self, epoch: int, correspondence: np.ndarray) -> None:
@@ -277,7 +277,7 @@ class Run:
         write_state(self.path / "training.pt", state)
 
     def load_state(self) -> dict[str, Any] | None:
-        """The last state, or None where the training was stopped before its first one."""
+        """The last checkpoint; None if the training stopped before the first one."""
         path = self.path / "training.pt"
         return read_state(path) if path.is_file() else None
 
@@ -289,14 +289,14 @@ class Run:
         return records.length(self.path / name)
 
     def truncate(self, name: str, length: int) -> None:
-        """Remove the lines that were written after the state from which the training resumes."""
+        """Remove the lines written after the checkpoint from which the training resumes."""
         records.truncate(self.path / name, length)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records of all epochs; a last line that is still being written is left out."""
         return records.read(self.path / "metrics.jsonl")
 
-    def _there(self, name: str) -> Path:
+    def _existing(self, name: str) -> Path:
         path = self.path / name
         if not path.is_file():
             raise InputError(

@@ -1,4 +1,4 @@
-"""What a new run folder may replace: nothing, unless the user says so, and then only a run."""
+"""Checks before a new run replaces a folder: only with `overwrite`, and only another run."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ _OF_A_RUN = ("vocab.json", "metrics.jsonl", "training.pt", "ledger.npz")
 
 
 def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
-    """Stop before an existing folder is lost."""
+    """Raise an error if a folder exists that may not be replaced."""
     path = Path(path)
     if Path.cwd().is_relative_to(path.resolve()):
         raise InputError("is the current folder, or one above it", where=path, hint="name a folder below it")
@@ -25,7 +25,7 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
 
 
 def refuse_inputs_within(path: Path, config: dict[str, Any]) -> None:
-    """Stop before files that a training reads are lost with the run that it replaces."""
+    """Raise an error if the run to replace contains files that the new training reads."""
     for section in config.values():
         for value in section.values() if isinstance(section, dict) else ():
             if isinstance(value, str) and path.resolve() in Path(value).resolve().parents and Path(value).exists():
@@ -35,7 +35,7 @@ def refuse_inputs_within(path: Path, config: dict[str, Any]) -> None:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether a folder is a run, be it damaged; other folders have a config.json too."""
+    """Whether a folder is a run, possibly damaged, rather than another folder with a config.json."""
     if not (path / "config.json").is_file():
         return False
     try:

@@ -1,4 +1,4 @@
-"""Checkpoints as the authors of methods publish them: whose layout each is, and its weights under our names."""
+"""Reading checkpoints published by the authors of methods: recognising the layout and renaming the weights."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ class Published:
     """What a checkpoint holds, named as in a run folder."""
 
     layout: str
-    """Whose layout it is; those that are the same are named together."""
+    """The method with this layout; methods with the same layout are named together."""
     matcher: str
     """Key of `matchers.MATCHERS`."""
     sizes: dict[str, int]
@@ -53,7 +53,7 @@ class Published:
     rsum: float | None = None
     """The best rSum on dev, as its authors measured it."""
     notes: tuple[str, ...] = ()
-    """What had to be assumed."""
+    """Assumptions made where the file is incomplete."""
 
 
 def read(path: str | Path) -> Published:
@@ -90,7 +90,7 @@ def read(path: str | Path) -> Published:
 
 
 def _networks(path: Path, content: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Whose layout this is, and its networks by their names in the file."""
+    """The method with this layout, and the networks by their names in the file."""
     if {"model_A", "model_B"} <= content.keys():
         return "NCR or BiCro", {name: content[name] for name in ("model_A", "model_B")}
     if "net" in content:

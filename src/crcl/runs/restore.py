@@ -20,7 +20,7 @@ def matcher_maker(
     model: dict[str, Any] | None = None,
     device: torch.device | None = None,
 ) -> Callable[[], nn.Module]:
-    """A function that makes a fresh matcher; `model` is what is known of a published one."""
+    """A function that makes a fresh matcher; `model` has the sizes of a published model."""
     hidden = config.record.meta
     made_for = MadeFor(
         sizes=sizes,
@@ -35,7 +35,7 @@ def matcher_maker(
 def restored_matcher(
     config: Config, sizes: dict[str, int], weights: dict[str, torch.Tensor], source: str, *, model: Any = None
 ) -> nn.Module:
-    """The matcher, of one network or several, that these weights are of."""
+    """The matcher with these weights, an ensemble if the run has several networks; `source` is for messages."""
     networks = sizes["networks"]
     try:
         if networks > len(weights):
@@ -46,18 +46,18 @@ def restored_matcher(
         # copies: a weight that is mapped from its file lies where the file has it, which changes how it is rounded
         module.load_state_dict({name: weight.clone() for name, weight in weights.items()}, assign=True)
     except RuntimeError as error:
-        raise InputError(f"{source} does not fit its config.json: {error}") from error
+        raise InputError(f"does not fit its config.json: {error}", where=source) from error
     return module
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is a GPU where there is one."""
+    """The device of this name; `auto` is a GPU if available, otherwise the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(DEVICES, name):
-        raise InputError(f"device {name!r}: must be auto, cpu, cuda, cuda:N or mps")
+        raise InputError("must be auto, cpu, cuda, cuda:N or mps", where=f"device {name!r}")
     device = torch.device(name)
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}[device.type]
     if not there or (device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()):
-        raise InputError(f"device {name}: not available here; use cpu or auto")
+        raise InputError("not available here", where=f"device {name}", hint="use cpu or auto")
     return device

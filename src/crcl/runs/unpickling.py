@@ -18,7 +18,7 @@ from crcl.errors import InputError
 
 
 def load(path: Path) -> Any:
-    """The content of a pickled file; a dict has its arrays as numpy's. Nothing but what is allowed is made or run."""
+    """The content of a pickled file; a dict has its arrays as numpy's. Only the allowed classes are created."""
     require(path, purpose="a published checkpoint (.pth.tar)")
     try:
         _refuse_compressed(path)
