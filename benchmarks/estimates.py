@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace, rate: float, seed: int) -> dict[str, fl
     pairs = inputs.audited_pairs(run, chosen)
     beliefs = run.load_ledger()
     found = decoys.estimate(beliefs, run.load_decoy_ledger())
-    flagged = found.at(found.balanced())
+    flagged = found.at(found.best_f1())
     below = beliefs < flagged.threshold
     wrong = np.zeros(len(pairs), dtype=bool) if pairs.truth is None else ~pairs.truth
     values = {

@@ -172,7 +172,7 @@ def draw_decoys(trained: Trained) -> Figure:
     """Beliefs of pairs and decoys, and what their distributions say of each threshold."""
     last = trained.beliefs[-1]
     found = estimate(last[:PAIRS], last[PAIRS:])
-    threshold = found.balanced()
+    threshold = found.best_f1()
     expected = found.at(threshold)
     figure = Figure(figsize=(8, 3.3), layout="constrained")
     left, right = figure.subplots(1, 2)

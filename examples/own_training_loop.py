@@ -2,7 +2,7 @@
 
     python examples/own_training_loop.py
 
-2,000 pairs of vectors, an "image" and a "text" view of the same hidden thing, 40 % of them mismatched. Two linear
+2,000 pairs of vectors, an "image" and a "text" view of the same hidden vector, 40 % of them mismatched. Two linear
 layers learn to match them, and the ledger learns which pairs are wrong.
 """
 
@@ -26,7 +26,7 @@ shown[wrong] = wrong[torch.randperm(len(wrong))]
 mismatched = shown != torch.arange(PAIRS)  # for the last line only: training never sees it
 
 ledger = Ledger(PAIRS)
-for piece, epochs in enumerate([6, 6, 12]):  # every piece starts from fresh weights, the ledger goes on
+for piece, epochs in enumerate([6, 6, 12]):  # every piece starts from fresh weights and keeps the ledger
     image_side, text_side = nn.Linear(IMAGE, HIDDEN), nn.Linear(TEXT, HIDDEN)
     optimizer = torch.optim.AdamW([*image_side.parameters(), *text_side.parameters()], lr=5e-3)
     for epoch in range(epochs):
@@ -40,7 +40,7 @@ for piece, epochs in enumerate([6, 6, 12]):  # every piece starts from fresh wei
             loss.backward()
             optimizer.step()
             total += float(loss.detach()) * len(pairs)
-    print(f"piece {piece + 1}: loss {total / PAIRS:.3f}, mean belief {ledger.correspondence.mean():.3f}")
+    print(f"piece {piece + 1}: loss {total / PAIRS:.3f}, mean correspondence {ledger.correspondence.mean():.3f}")
 
 auroc = roc_auc_score(mismatched, -ledger.correspondence)
 print(f"mismatched pairs found with AUROC {auroc:.3f}")

@@ -1,4 +1,4 @@
-"""The field's layout, from Python: mismatch, train, evaluate and audit a precomp folder.
+"""A folder in the field's layout: mismatch its training pairs, train, evaluate and audit.
 
     python examples/precomp.py FOLDER RUN [key=value ...]
 
@@ -9,13 +9,9 @@ drawn scenes is made in the current one. Settings are those of `crcl train --set
 import sys
 from pathlib import Path
 
-from crcl import config
-from crcl.auditing.findings import find
+import crcl
 from crcl.data import scenes
 from crcl.features.grid import grid_features
-from crcl.retrieval.evaluation import evaluate
-from crcl.retrieval.opening import open_scorer
-from crcl.training import inputs, session
 
 folder, run_folder, settings = Path("scenes"), Path("run"), ["train.pieces=[3,3,6]", "ledger.freeze_epochs=2"]
 if len(sys.argv) == 2:
@@ -25,17 +21,13 @@ if len(sys.argv) > 2:
 elif not folder.exists():
     scenes.write(folder, describe=grid_features, train=200, dev=40, test=40)
 
-chosen = config.load(preset="demo", base={"data.path": str(folder), "noise.rate": 0.4}, settings=settings)
-run = session.train(chosen, run_folder, resume=True)
-
-_, _, scorer = open_scorer(run.path)
-scores = evaluate([scorer], inputs.open_pairs(chosen).split("test"))
+run = crcl.train(folder, run_folder, preset="demo", noise=0.4, settings=settings, resume=True)
+scores = crcl.evaluate(run, split="test")
 print(f"test rSum {scores.rsum:.1f}: text R@1 {scores.i2t.r1:.1f}, image R@1 {scores.t2i.r1:.1f}")
 
-pairs = inputs.audited_pairs(run, chosen)
-found = find(pairs, run.load_ledger(), scorer.pair_similarities(pairs))
-print(f"{len(found.suspects)} of {len(pairs)} training pairs are suspect; the worst three:")
-for row in found.rows[:3]:
-    print(f"  {found.correspondence[row]:.3f}  {pairs.image_ids[pairs.image_index[row]]}  {pairs.captions[row]}")
-if (detected := found.detection()) is not None:
-    print(f"the injected mismatches are found with AUROC {detected.auroc:.3f}")
+audit = crcl.audit(run)
+print(f"{audit.suspect_count} of {audit.table.num_rows} training pairs are suspect; the worst three:")
+for pair in audit.table.slice(0, 3).to_pylist():
+    print(f"  {pair['correspondence']:.3f}  {pair['image']}  {pair['caption']}")
+if audit.detection is not None:
+    print(f"the injected mismatches are found with AUROC {audit.detection.auroc:.3f}")

@@ -1,9 +1,9 @@
-"""Make a table of drawn scenes and captions of which some are wrong, to try an audit on.
+"""Write a table of drawn scenes with captions, some of them wrong, to try an audit on.
 
     python examples/wrong_pairs.py scenes --images 1000 --wrong 0.2
     crcl audit scenes/pairs.csv --images scenes/drawn/images
 
-Writes scenes/pairs.csv (image, caption) and scenes/answers.csv, which tells for each row whether it is right.
+Writes scenes/pairs.csv (image, caption) and scenes/answers.csv, which says for each row whether it is right.
 """
 
 import argparse

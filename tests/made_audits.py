@@ -43,10 +43,10 @@ HOSTILE = [
 
 
 def made_audit(
-    beliefs: np.ndarray, *, images: int | None = None, truth: np.ndarray | None = None, **changed: Any
+    correspondence: np.ndarray, *, images: int | None = None, truth: np.ndarray | None = None, **changed: Any
 ) -> Findings:
     """An audit of pairs 'caption 0', 'caption 1', ... of images '0.jpg', ..., the n-th with similarity -n / N."""
-    count = len(beliefs)
+    count = len(correspondence)
     images = images or count
     pairs = Split(
         captions=[f"caption {row}" for row in range(count)],
@@ -56,7 +56,7 @@ def made_audit(
         truth=truth,
     )
     similarity = (-np.arange(count) / count).astype(np.float32)
-    return find(replace(pairs, **changed), beliefs.astype(np.float32), similarity)
+    return find(replace(pairs, **changed), correspondence.astype(np.float32), similarity)
 
 
 def hostile_audit() -> Findings:
@@ -79,6 +79,6 @@ def made_estimate(rate: float = 0.172, decoys: int = 50) -> Estimate:
     precision[0] = np.nan
     recall = np.linspace(0, 1, 101) ** 0.1
     rng = np.random.default_rng(0)
-    beliefs, decoyed = rng.beta(6, 2, 300), rng.beta(1, 20, decoys)
+    correspondence, decoyed = rng.beta(6, 2, 300), rng.beta(1, 20, decoys)
     flagged = np.zeros(101, dtype=np.int64)
-    return Estimate(rate, 0.159, 0.186, beliefs, decoyed, thresholds, flagged, precision, recall)
+    return Estimate(rate, 0.159, 0.186, correspondence, decoyed, thresholds, flagged, precision, recall)

@@ -130,7 +130,7 @@ def test_an_added_method_and_matcher_are_trained_evaluated_and_audited_by_comman
         answer = call(capsys, monkeypatch, *words)
         assert answer.code == 0, (words, answer.err)
         said[words[0]] = answer.out
-    assert "suspect at threshold 0.3" in said["audit"]
+    assert "At threshold 0.3, " in said["audit"]
     assert "soft on mean" in said["info"]
 
 

@@ -18,7 +18,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from crcl import losses
-    from crcl.api.judging import audit, clean
+    from crcl.api.auditing import audit, clean
     from crcl.api.reading import extract_features, info, inject_noise, read
     from crcl.api.scoring import evaluate, load, plot
     from crcl.api.studies import demo, reproduce
@@ -42,8 +42,8 @@ _HOMES = {
     "Retrieval": "metrics",
     "Run": "runs.folder",
     "TrainingError": "errors",
-    "audit": "api.judging",
-    "clean": "api.judging",
+    "audit": "api.auditing",
+    "clean": "api.auditing",
     "demo": "api.studies",
     "evaluate": "api.scoring",
     "export": "api.training",

@@ -182,13 +182,13 @@ def test_a_threshold_is_found_by_its_precision() -> None:
     rng = np.random.default_rng(1)
     beliefs, wrong = mixture(rng, 0.2)
     found = decoys.estimate(beliefs, rng.beta(1, 12, 1000))
-    lax, strict = (found.precise(precision) for precision in (0.7, 0.95))
+    lax, strict = (found.at_precision(precision) for precision in (0.7, 0.95))
     assert lax is not None
     assert strict is not None
     assert strict < lax
     assert wrong[beliefs < strict].mean() > 0.88
-    assert found.precise(1.01) is None
-    assert 0.1 < found.balanced() < 0.6
+    assert found.at_precision(1.01) is None
+    assert 0.1 < found.best_f1() < 0.6
 
 
 def test_beliefs_that_are_all_the_same_end_without_warnings() -> None:
@@ -210,9 +210,9 @@ def test_none_seen_is_not_none(pairs: int, known: int, rate: float) -> None:
 
 def test_decoys_that_are_believed_as_pairs_are_say_nothing() -> None:
     rng = np.random.default_rng(0)
-    assert not decoys.told_apart(np.ones(100), np.ones(30))
-    assert not decoys.told_apart(rng.random(3000), rng.random(1000))
-    assert decoys.told_apart(*mixture(rng, 0.2)[:1], rng.beta(1, 12, 100))
+    assert not decoys.distinguishable(np.ones(100), np.ones(30))
+    assert not decoys.distinguishable(rng.random(3000), rng.random(1000))
+    assert decoys.distinguishable(*mixture(rng, 0.2)[:1], rng.beta(1, 12, 100))
 
 
 def test_mismatches_that_are_nearly_right_are_not_counted_and_recall_is_overestimated() -> None:
@@ -220,7 +220,7 @@ def test_mismatches_that_are_nearly_right_are_not_counted_and_recall_is_overesti
     nearly, plainly, right = rng.beta(6, 2, 2000), rng.beta(1, 12, 2000), rng.beta(6, 2, 16_000)
     found = decoys.estimate(np.concatenate([nearly, plainly, right]), rng.beta(1, 12, 1000))
     assert 0.08 < found.rate < 0.12  # 0.2 are wrong
-    at = found.balanced()
+    at = found.best_f1()
     assert found.at(at).recall > (np.concatenate([nearly, plainly]) < at).mean() + 0.3
 
 
@@ -230,7 +230,7 @@ def test_decoys_that_are_right_raise_the_rate_and_lower_recall_and_leave_precisi
     known = np.concatenate([rng.beta(1, 12, 700), rng.beta(6, 2, 300)])
     found = decoys.estimate(np.concatenate([wrong, right]), known)
     assert 0.25 < found.rate < 0.32  # 0.2 are wrong
-    at = found.balanced()
+    at = found.best_f1()
     flagged = (wrong < at).sum(), (right < at).sum()
     assert found.at(at).recall < flagged[0] / len(wrong) - 0.2
     assert abs(found.at(at).precision - flagged[0] / sum(flagged)) < 0.05
@@ -265,10 +265,10 @@ def test_few_mismatches_of_many_pairs_are_flagged_without_as_many_others(rate: f
     wrong = np.arange(100_000) < rate * 100_000
     beliefs = np.where(wrong, rng.beta(1, 40, 100_000), rng.beta(40, 2, 100_000))
     found = decoys.estimate(beliefs, rng.beta(1, 40, 5000))
-    flagged = beliefs < found.balanced()
+    flagged = beliefs < found.best_f1()
     assert wrong[flagged].mean() > 0.9
     assert flagged[wrong].mean() > 0.9
-    precise = found.precise(0.9)
+    precise = found.at_precision(0.9)
     assert precise is not None
     assert wrong[beliefs < precise].mean() > 0.85
 
@@ -290,8 +290,8 @@ def test_a_threshold_that_flags_none_has_no_precision_and_is_not_chosen_by_it() 
     for pairs in (400, 3000):
         found = decoys.estimate(rng.beta(40, 2, pairs), rng.beta(1, 40, 100))
         assert np.isnan(found.precision[found.flagged == 0]).all()
-        precise = found.precise(0.99)
-        assert precise is None or (found.beliefs < precise).any()
+        precise = found.at_precision(0.99)
+        assert precise is None or (found.correspondence < precise).any()
 
 
 def test_where_none_is_mismatched_none_is_flagged() -> None:
@@ -299,4 +299,4 @@ def test_where_none_is_mismatched_none_is_flagged() -> None:
     for _ in range(20):
         found = decoys.estimate(rng.beta(40, 2, 3000), rng.beta(1, 40, 200))
         assert found.rate == 0
-        assert not (found.beliefs < found.balanced()).any()
+        assert not (found.correspondence < found.best_f1()).any()

@@ -375,7 +375,7 @@ def test_every_wrong_setting_is_reported_at_once(data: Path, refused: Refused, t
 def test_all_settings_that_contradict_each_other_are_reported_at_once(data: Path, train: Refused) -> None:
     settings = ("ledger.freeze_epochs=10", "ledger.probability=eval", "ledger.correction=official")
     message = train(data, "--set", "a.b=1", settings=settings)
-    for key in ("a.b: unknown key", "ledger.freeze_epochs: 10 epochs", "ledger.probability=eval goes with"):
+    for key in ("a.b: unknown key", "ledger.freeze_epochs: 10 epochs", "ledger.probability=eval works with"):
         assert key in message
 
 

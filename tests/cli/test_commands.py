@@ -409,7 +409,7 @@ def test_audit_writes_all_training_pairs_worst_first(
         assert row["correspondence"] == pytest.approx(beliefs[number])
         assert row["suspect"] == (beliefs[number] < 0.7)
     suspects = int((beliefs < 0.7).sum())
-    assert f"{suspects} of 48 pairs ({suspects / 48:.1%}) are suspect at threshold 0.7" in answer.out
+    assert f"At threshold 0.7, {suspects} of 48 pairs ({100 * suspects / 48:.1f} %) are flagged." in answer.out
     assert re.search(r"auroc [\d.]+, average precision [\d.]+, precision [\d.]+, recall [\d.]+, f1 [\d.]+", answer.out)
     assert f"written to {path}" in answer.out
 
@@ -480,7 +480,7 @@ def test_an_unfinished_run_is_told_and_a_finished_one_too(
         assert "stopped after" in call(capsys, monkeypatch, word, str(run)).err
     assert call(capsys, monkeypatch, *train_command(data, run, "--resume")).code == 0
     answer = call(capsys, monkeypatch, *train_command(data, run, "--resume"))
-    assert "finished already: 3 of 3 epochs" in answer.out
+    assert "finished already: 3 of 3 epochs" in answer.err
     assert "stopped after" not in call(capsys, monkeypatch, "audit", str(run)).err
 
 

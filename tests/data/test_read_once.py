@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from tiny import SMALL, call, small_config, train_command
 
+import crcl
 from crcl.data.sources import table as tables
 from crcl.training import inputs
 from crcl.training.session import train
@@ -53,6 +54,16 @@ def test_opened_pairs_are_not_parsed_again(table: Path, parsed: list[Path], tmp_
     judged = inputs.audited_pairs(run, config, pairs)
     pairs.unjudged(judged)
     pairs.with_features(tmp_path / "features.npy", tmp_path / "ids.txt").without_empty().split("dev")
+    assert parsed == [table]
+
+
+def test_an_audit_with_report_and_cleaned_copy_parses_its_table_once(
+    table: Path, parsed: list[Path], tmp_path: Path
+) -> None:
+    found = crcl.audit(table, tmp_path / "audit", settings=[*SMALL, "data.min_count=1"])
+    found.write(tmp_path / "audit.csv")
+    found.report(tmp_path / "report")
+    found.at(threshold=0.5).clean(tmp_path / "cleaned.csv")
     assert parsed == [table]
 
 

@@ -355,7 +355,7 @@ def test_a_cluster_does_the_same_and_the_same_command_gathers(
     assert sorted(line["seeds"] for line in found) == ["0", "0", "0", "0", "0", "1"]
     assert "has 0 of 2 seeds" in (tmp_path / "table4.md").read_text("utf-8")
     finished = crcl(*shlex.split(commands[6])[1:])  # the printed command is the run's own
-    assert "finished already" in finished.out
+    assert "finished already" in finished.err
 
 
 def test_printed_commands_find_the_files_of_settings_from_anywhere(

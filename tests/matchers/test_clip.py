@@ -219,7 +219,7 @@ def test_the_commands_of_the_page_run_and_the_run_outlives_the_model(
     moved = shutil.copytree("runs/clip", "elsewhere")
     assert crcl("evaluate", moved).code == 0
     train = commands[told.index("train")]
-    assert "finished already" in crcl(*train, *settings, "--resume").out
+    assert "finished already" in crcl(*train, *settings, "--resume").err
 
 
 @pytest.mark.slow

@@ -37,11 +37,11 @@ def test_a_run_is_audited_at_the_threshold_of_its_method(
     assert all(0 <= belief <= 1 for belief in rows["correspondence"])
     assert rows["correspondence"] == sorted(rows["correspondence"])
     assert rows["suspect"] == [belief < threshold for belief in rows["correspondence"]]
-    assert f"of 48 pairs ({sum(rows['suspect']) / 48:.1%}) are suspect at threshold {threshold:g}" in answer.out
+    assert f"At threshold {threshold:g}, {sum(rows['suspect'])} of 48 pairs" in answer.out
     assert "auroc" in answer.out
     assert ("no natural threshold" in answer.err) == (method not in OWN)
     asked = audited("--threshold", "0.3")
-    assert "suspect at threshold 0.3" in asked.out
+    assert "At threshold 0.3, " in asked.out
     assert "no natural threshold" not in asked.err
 
 

@@ -502,7 +502,7 @@ def test_without_beliefs_the_audit_is_ordered_by_similarity_and_says_so(crcl: Cr
     assert dict(describe(run))["beliefs"] == "none"
     answer = crcl("audit", run, "-o", tmp_path / "audit.csv")
     assert answer.code == 0, answer.err
-    assert "imported without correspondences" in answer.err
+    assert "The run has no correspondences" in answer.out
     assert "are suspect" not in answer.out
     assert "against the injected noise: auroc 0." in answer.out
     assert "precision 0" not in answer.out.replace("average precision", "")

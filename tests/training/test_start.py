@@ -265,7 +265,7 @@ def test_the_command_goes_on_with_resume_and_refuses_another_start(
     words = ["train", data, "-o", tmp_path / "new", *(word for key in settings for word in ("--set", key))]
     assert crcl(*words, "--start", first.path).code == 0
     answer = crcl(*words, "--start", first.path, "--resume")
-    assert (answer.code, "finished already" in answer.out) == (0, True), answer.err
+    assert (answer.code, "finished already" in answer.err) == (0, True), answer.err
     answer = crcl(*words, "--start", tmp_path, "--resume")
     assert answer.code == 2
     assert "train.start: the run has" in answer.err

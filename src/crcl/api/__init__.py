@@ -1,1 +1,1 @@
-"""The front door: short functions that call the rooms below. `import crcl` offers them, loaded when first used."""
+"""The public functions: each is short and calls the packages below. `import crcl` loads them on first use."""

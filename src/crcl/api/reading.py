@@ -1,4 +1,4 @@
-"""Reading pairs, describing data and runs, making features and noise."""
+"""Public functions for data: read, info, extract_features, inject_noise."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +8,11 @@ import numpy as np
 
 from crcl.api.common import AnyRun, Shown, pairs_of, path_of, receiver
 from crcl.auditing.prepare import report_skipped
-from crcl.data import noise as mismatching
+from crcl.config import describe_keys
+from crcl.data import noise as noise_index
 from crcl.data.images import MOST_PIXELS, wanted_images
 from crcl.data.pairs import Pairs
+from crcl.data.sources import layout_of
 from crcl.data.sources.base import Given, Names
 from crcl.data.sources.rows import Columns
 from crcl.errors import InputError
@@ -40,7 +42,7 @@ def read(
         data: A table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a folder in the field's layout or of embeddings; or, in
             memory, a DataFrame, a pyarrow Table or a dict of lists with columns `image` and `caption` (and `split`);
             or a list of image files or PIL images; or an array of features.
-        captions: The captions that go with a list or an array.
+        captions: The captions of a list or an array.
         images: The folder of the image files that a table names; the table's own folder, if not given.
         features: Features of a table's images: a `.npy` file or an array, `(images, regions, size)` or
             `(images, size)`.
@@ -48,8 +50,8 @@ def read(
         ids: The image of each row of the features: a file with one on each line, or a list.
         image_index: For an array of features: the number of each caption's image. Without it, each image has equally
             many captions, one after the other.
-        image_column: What a table calls its column of images.
-        caption_column: What it calls its column of captions.
+        image_column: Name of a table's column of images.
+        caption_column: Name of a table's column of captions.
 
     Returns:
         The pairs of all splits. Without a column `split` a tenth of the images is held out as `dev`.
@@ -71,27 +73,29 @@ def read(
     )
 
 
-def info(path: AnyRun | Pairs) -> list[tuple[str, str]]:
-    """Facts about data or a run: counts and shapes, settings and progress.
+def info(path: AnyRun | Pairs | None = None) -> list[tuple[str, ...]]:
+    """Facts about data or a run: counts and shapes, settings and progress; without either, all settings.
 
     Args:
-        path: Data or a run, on disk or opened.
+        path: Data or a run, on disk or opened; None for the settings of a training.
 
     Returns:
-        Names with facts, in the order to show them.
+        Names with facts, in the order to show them; or each setting with its type, default and meaning.
 
     Example:
         >>> crcl.info("runs/mine")[1]
         ('method', 'crcl on sgr, embedding 16')
     """
-    return describe(path_of(path) if isinstance(path, Run | Model) else path)
+    if path is None:
+        return [tuple(key) for key in describe_keys()]
+    return [*describe(path_of(path) if isinstance(path, Run | Model) else path)]
 
 
 def extract_features(
-    images: str | Path | Sequence[str | Path] | Pairs,
+    source: str | Path | Sequence[str | Path] | Pairs,
     folder: str | Path,
     *,
-    below: str | Path | None = None,
+    images: str | Path | None = None,
     model: str | None = None,
     grid: int = 6,
     whole: bool = False,
@@ -106,19 +110,20 @@ def extract_features(
     """Make features of image files: by a vision model, or by the built-in pixel grid for drawings and tests.
 
     Args:
-        images: Pairs of a table, a folder of images, or image files.
-        below: A folder that names of image files are relative to; where you are, if not given.
+        source: A table or its pairs, a folder of images, or a list of image files.
+        images: The folder that the names of image files are relative to; a table's own folder or the current folder,
+            if not given.
         folder: Where `features.npy`, `ids.txt` and `skipped.csv` go. The same call resumes after an interruption.
         model: CLIP, SigLIP or DINOv2: a saved model's folder or its name on the hub.
         grid: At most grid x grid regions.
         whole: One vector per image instead of regions.
-        pixels: The pixels that the model reads, to fine-tune it with matcher `clip`.
-        batch_size: Images that the model sees at once.
-        cache: Where features are kept by content; `folder/cache` if not given.
+        pixels: Write the pixels that the model reads, to fine-tune it with matcher `clip`.
+        batch_size: Number of images that the model reads at once.
+        cache: Where features are cached by content; `folder/cache` if not given.
         megapixels: Larger images are skipped before they are decoded.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         overwrite: Replace features made in another way.
-        progress: Whether, or to whom, to show progress.
+        progress: True shows progress on the terminal; a `Progress` of your own receives it.
 
     Returns:
         How many images have features, their shape, and which were skipped and why.
@@ -128,11 +133,14 @@ def extract_features(
         (36, 72)
     """
     shown = receiver(progress)
-    if isinstance(images, Pairs):
-        wanted = images.wanted_images()
+    base = None if images is None else Path(images)
+    if isinstance(source, str | Path) and layout_of(source) == "table":
+        source = Pairs.of(source, images=base)
+    if isinstance(source, Pairs):
+        wanted = source.wanted_images()
     else:
-        files = [Path(images)] if isinstance(images, str | Path) else [Path(name) for name in images]
-        wanted = wanted_images(files, folder=None if below is None else Path(below))
+        files = [Path(source)] if isinstance(source, str | Path) else [Path(name) for name in source]
+        wanted = wanted_images(files, folder=base)
     extractor = choose_extractor(model, grid=grid, whole=whole, pixels=pixels, device=device, progress=shown)
     made = extract(
         wanted,
@@ -174,8 +182,8 @@ def inject_noise(
         raise InputError("exists already", where=path, hint="pass {overwrite} to replace it, or name another file")
     source = pairs_of(data)
     pairs = source.split("train")
-    index = mismatching.mismatch(pairs.image_index, rate, seed, level=level, images=pairs.images)
-    truth = mismatching.apply(pairs, index).truth
+    index = noise_index.mismatch(pairs.image_index, rate, seed, level=level, images=pairs.images)
+    truth = noise_index.apply(pairs, index).truth
     refuse_input(path, pairs.source, source.name)
-    mismatching.write_index(path, index)
+    noise_index.write_index(path, index)
     return np.ones(len(pairs), dtype=bool) if truth is None else truth

@@ -1,4 +1,4 @@
-"""Evaluating, loading and drawing what was trained."""
+"""Public functions that use runs: evaluate, load, plot."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -36,18 +36,18 @@ def evaluate(
     """Retrieval scores of a run: R@1, R@5, R@10, median and mean rank in both directions, rSum.
 
     Args:
-        run: A run, or several: an ensemble by the mean of their similarities.
-        data: Other data than the run was trained on, or where that is now.
+        run: A run, or several runs: an ensemble by the mean of their similarities.
+        data: Other data, or the run's data if it has moved: a path or pairs.
         split: The split to evaluate on.
         folds: Average over so many consecutive parts of the images (COCO 1K: 5).
-        similarities: Also write the matrix `(images, captions)` to this `.npy` file.
+        similarities: Also write the similarities, `(images, captions)`, to this `.npy` file.
         overwrite: Replace an existing file of similarities.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         memory: GiB for intermediate results.
-        progress: Whether, or to whom, to show progress.
+        progress: True shows progress on the terminal; a `Progress` of your own receives it.
 
     Returns:
-        The scores, with `.rsum`, `.i2t`, `.t2i`; of several runs `.members` has the scores of each alone. Ties count
+        The scores, with `.rsum`, `.i2t`, `.t2i`; for several runs `.members` has the scores of each alone. Ties count
         against the matcher.
 
     Example:
@@ -57,7 +57,7 @@ def evaluate(
     shown = receiver(progress)
     runs = [run] if isinstance(run, Run | Model | str | Path) else list(run)
     if not runs:
-        raise InputError("no run to evaluate")
+        raise InputError("no run to evaluate", hint="name at least one run folder")
     if similarities is not None:
         if folds > 1:
             raise InputError("folds do not compare all images with all captions", hint="give {folds} or {similarities}")
@@ -93,12 +93,12 @@ def load(run: AnyRun, *, device: str = "auto", memory: float | None = None) -> M
     """Load the trained matcher of a run, to score photos and sentences.
 
     Args:
-        run: A run folder.
+        run: A run.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         memory: GiB for intermediate results.
 
     Returns:
-        The model. It reads photos where the run knows how its features were made, and arrays of features elsewhere.
+        The model. It takes photos if the run records how its features were made, and arrays of features otherwise.
 
     Example:
         >>> model = crcl.load("runs/mine")
@@ -120,21 +120,21 @@ def plot(
     memory: float | None = None,
     progress: Shown = False,
 ) -> list[Path]:
-    """Draw a run: loss and scores by epoch, how correspondences sharpen, ranks, mismatches found by epoch.
+    """Draw a run: loss, scores and correspondences by epoch, ranks on a split, and mismatches found by epoch.
 
     Args:
         run: A run.
         folder: Where the pictures go; `plots` in the run folder, if not given.
         split: The split to rank; None draws no ranks.
-        threshold: Pairs with a lower correspondence count as detected; the method's own, or 0.1.
+        threshold: Pairs with a lower correspondence count as detected; the method's own or 0.1, if not given.
         svg: Draw SVG instead of PNG.
-        data: Where the data is now, if it has moved.
+        data: The run's data, if it has moved: a path or pairs.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         memory: GiB for intermediate results.
-        progress: Whether, or to whom, to show progress.
+        progress: True shows progress on the terminal; a `Progress` of your own receives it.
 
     Returns:
-        The pictures. Mismatches found by epoch need injected noise.
+        The pictures. That of the mismatches found by epoch needs injected noise.
 
     Example:
         >>> [path.name for path in crcl.plot("runs/mine")]

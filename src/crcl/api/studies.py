@@ -1,10 +1,9 @@
-"""The demonstration on built-in data, and the paper's tables and figures."""
+"""Public functions for experiments: demo, reproduce."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from crcl.api.common import Settings, Shown, receiver
-from crcl.auditing.prepare import as_settings
+from crcl.api.common import Settings, Shown, as_settings, receiver
 from crcl.experiments import demo as demonstration
 from crcl.experiments import reproduce as tables
 from crcl.experiments.demo import Outcome
@@ -19,17 +18,17 @@ def demo(
     settings: Settings = None,
     progress: Shown = False,
 ) -> list[Outcome]:
-    """Draw scenes, mismatch 40 % of the training pairs, train plainly and by CRCL, compare.
+    """Draw scenes, mismatch 40 % of the training pairs, train with InfoNCE and with CRCL, and compare.
 
     Args:
-        folder: Where data, runs and pictures go; what an earlier call left there is kept and resumed.
-        images: Training images to draw.
-        seed: Seed of everything.
+        folder: Where data, runs and pictures go; the same call resumes an interrupted one.
+        images: Number of training images to draw.
+        seed: Seed of scenes, mismatches, weights and batches.
         settings: Any settings of the trainings.
-        progress: Whether, or to whom, to show progress.
+        progress: True shows progress on the terminal; a `Progress` of your own receives it.
 
     Returns:
-        What each method reached: retrieval scores, detection scores, the audit.
+        For each method its retrieval scores, detection scores, and the pairs with their correspondences.
 
     Example:
         >>> [round(outcome.retrieval.rsum, 1) for outcome in crcl.demo("demo", images=40)]
@@ -57,28 +56,28 @@ def reproduce(
     gather: bool = False,
     progress: Shown = False,
 ) -> Reproduction:
-    """Make tables and figures of the paper, or of TOML files of your own: train what they need, compare.
+    """Reproduce tables and figures of the paper, or of your own TOML files: train the runs they need, and compare.
 
-    Runs are kept in `out/runs` and shared between tables; a second call trains only what is left.
+    Runs are saved in `out/runs` and shared between tables; a second call trains only what is left.
 
     Args:
         names: Tables of the paper, such as `table1` or `fig2`; or paths of TOML files.
         data: A folder in the field's layout, or a table; for the profile `paper` a folder that holds f30k_precomp etc.
-        profile: `cpu` (two cores' size, any data) or `paper` (the paper's sizes).
-        seeds: Seeds 0, 1, ... of weights, batches and mismatches.
+        profile: `cpu` (sized for two cores, any data) or `paper` (the paper's sizes).
+        seeds: Number of seeds of weights, batches and mismatches: 0, 1, ...
         out: Folder for runs, tables and figures.
         matcher: Train every row on this matcher instead of on its own.
-        pixels: For table3, the pixels of a table's images.
+        pixels: For table3, the folder of pixels of a table's images.
         model: For table3, folders of published models by their names; `none` leaves a model's rows out.
-        noise: Only these rates of mismatches; none: all.
+        noise: Only these rates of mismatches; all rates, if empty.
         settings: Settings of every run.
-        processes: Trainings at a time.
+        processes: Number of trainings at a time.
         print_jobs: Train nothing; return the commands that are left, for a cluster.
-        gather: Train nothing; write what is finished so far.
-        progress: Whether, or to whom, to show progress.
+        gather: Train nothing; write tables and figures of the finished runs.
+        progress: True shows progress on the terminal; a `Progress` of your own receives it.
 
     Returns:
-        What was written, and which runs failed.
+        The files that were written, and the runs that failed.
 
     Example:
         >>> crcl.reproduce("supp-fig-c", out="tables").written[-1]

@@ -1,14 +1,17 @@
-"""Training, importing published checkpoints, exporting."""
+"""Public functions for runs: train, import_checkpoint, export."""
 
 from pathlib import Path
 from typing import Any
 
-from crcl.api.common import AnyRun, Settings, Shown, pairs_of, path_of, receiver
-from crcl.auditing.prepare import Preparation, as_settings, finds_images, with_features
+from crcl.api.common import AnyRun, Settings, Shown, as_settings, pairs_of, path_of, receiver
+from crcl.auditing.prepare import Preparation, finds_images, with_features
+from crcl.progress import Together
 from crcl.retrieval import export as exporting
 from crcl.retrieval.export_onnx import save_onnx
+from crcl.runs.describe import report_finished
 from crcl.runs.folder import Run
 from crcl.training import importing, session
+from crcl.training.tensorboard import TensorBoard
 
 
 def train(
@@ -27,26 +30,28 @@ def train(
     settings: Settings = None,
     resume: bool = False,
     overwrite: bool = False,
+    tensorboard: bool = False,
     progress: Shown = False,
 ) -> Run:
-    """Train a matcher on pairs that are partly wrong, and learn which.
+    """Train a matcher on pairs that are partly wrong, and learn which ones are.
 
     Args:
         data: Pairs, or anything that `read` takes.
         run: The run folder to write.
         method: `crcl` (the default), `ncr`, `decl`, ...: docs/methods.md.
         matcher: `vse` (the default), `bow`, `saf`, `sgr`, `scan`, `dual`, `clip`.
-        noise: Mismatch this share of the training pairs first, to measure robustness.
-        decoys: Add known mismatches as a share of the pairs, such as 0.05: an audit then says how sure it is.
+        noise: Mismatch this share of the training pairs on purpose, to measure robustness.
+        decoys: Add known mismatches as a share of the pairs, such as 0.05: an audit then estimates its precision.
         seed: Seed of weights, batches and augmentation.
         model: Vision model for features of a table's images, where it has none; a saved model's folder or a hub name.
-        start: A run whose matcher, words and correspondences to start from.
+        start: A run to continue from: its matcher, vocabulary and correspondences.
         preset: A shipped set of settings, such as `cpu` or `f30k-vse`.
         config: A TOML file of settings.
         settings: Any other settings.
         resume: Continue an interrupted run; it ends bit-identical to one that was never interrupted.
         overwrite: Replace an existing run folder.
-        progress: Whether, or to whom, to show progress.
+        tensorboard: Also write TensorBoard events into the run folder.
+        progress: True shows progress on the terminal; a `Progress` of your own receives it.
 
     Returns:
         The run: weights, correspondences, metrics, and all that is needed to score new photos and sentences.
@@ -70,15 +75,18 @@ def train(
         "train.start": None if start is None else str(Path(path_of(start)).absolute()),
     }
     location = {} if pairs.location is None else pairs.location.absolute().settings()
-    asked: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "preset": preset,
         "file": config,
         "base": location | {key: value for key, value in given.items() if value is not None},
         "settings": as_settings(settings),
     }
     resumes = resume and path.is_dir()
-    chosen = session.resumed_config(path, **asked) if resumes else session.new_config(**asked)
-    return session.train(chosen, path, pairs=pairs, resume=resume, overwrite=overwrite, progress=shown)
+    full = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
+    if resumes:
+        report_finished(Run.open(path), full, shown)
+    shown = Together(shown, TensorBoard(path / "tensorboard")) if tensorboard else shown
+    return session.train(full, path, pairs=pairs, resume=resume, overwrite=overwrite, progress=shown)
 
 
 def import_checkpoint(
@@ -100,11 +108,14 @@ def import_checkpoint(
         checkpoint: The authors' file, such as `model_best.pth.tar`; or the folder or hub name of a CLIP or SigLIP.
         data: The data that it was trained on; for a CLIP any pairs.
         run: The run folder to write.
-        vocab: Its vocabulary in the field's JSON, if not near the data.
-        noise_file: The mismatches that it was trained with (`.npy`).
-        method: How it was trained, where the file does not tell.
+        vocab: Its vocabulary in the field's JSON; searched for near the data, if not given.
+        noise_file: The noise index that it was trained with (`.npy`).
+        method: The method that trained it, if the file does not say.
         overwrite: Replace an existing run folder.
-        progress: Whether, or to whom, to report what was found.
+        progress: True shows messages on the terminal; a `Progress` of your own receives them.
+
+    Returns:
+        The run.
 
     Example:
         >>> clip = "openai/clip-vit-base-patch32"
@@ -134,14 +145,14 @@ def export(
     overwrite: bool = False,
     progress: Shown = False,
 ) -> Path:
-    """Write the trained matcher for use elsewhere: its weights in one file, or as ONNX graphs.
+    """Write the trained matcher for use outside of crcl: its weights in one file, or as ONNX graphs.
 
     Args:
         run: A run.
         path: A `.safetensors` file, or a folder for ONNX and for matcher `clip`; beside the run, if not given.
-        onnx: Graphs that run without torch, of `vse` and `bow`; they are compared with torch before they are kept.
+        onnx: Write ONNX graphs, which run without torch; for matchers `vse` and `bow`. They are compared with torch.
         overwrite: Replace an existing export.
-        progress: Whether, or to whom, to report how far ONNX graphs are from torch.
+        progress: True shows messages on the terminal; a `Progress` of your own receives them.
 
     Returns:
         The file or folder that was written.

@@ -1,4 +1,4 @@
-"""What an audit finds: every training pair with its correspondence, worst first, as a table and in files."""
+"""The findings of an audit: every training pair with its correspondence, worst first, as a table and as a file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from crcl.metrics import Detection, detection
 from crcl.storage import replacing, require_writable
 
 THRESHOLD = 0.1
-"""Pairs with a lower correspondence are suspects where nothing better is known: the paper's ε (Eq. 12)."""
+"""Default threshold without decoys or one of the method's own: the paper's ε (Eq. 12)."""
 _FIRST = ["row", "image", "caption", "correspondence"]
 
 
@@ -40,15 +40,15 @@ class Findings:
         return self.rows[self.correspondence[self.rows] < self.threshold]
 
     @property
-    def believes(self) -> bool:
+    def has_correspondence(self) -> bool:
         """Whether there are correspondences; otherwise pairs are ordered by similarity, and none is suspect."""
         return not np.isnan(self.correspondence).any()
 
     def detection(self) -> Detection | None:
-        """How right the suspicions are, where the truth is known; without correspondences, how right the order is."""
+        """Scores against the truth, where it is known; without correspondences, of the order by similarity."""
         if self.pairs.truth is None:
             return None
-        if not self.believes:
+        if not self.has_correspondence:
             return detection(self.similarity, self.pairs.truth, threshold=-np.inf)
         return detection(self.correspondence, self.pairs.truth, threshold=self.threshold)
 
@@ -72,20 +72,20 @@ class Findings:
 
 
 def _suggested(suggestions: Suggestions, pairs: Split, rows: np.ndarray) -> dict[str, pa.Array]:
-    """Columns of what would match instead, the best first; null where nothing is suggested."""
+    """Columns of suggestions, the best first; null where nothing is suggested."""
     place = np.full(len(pairs), -1)
     place[suggestions.rows] = np.arange(len(suggestions.rows))
-    asked = place[rows]  # (rows,) where each is among the suggestions, or -1
+    places = place[rows]  # (rows,) place of each row in the suggestions, or -1
     columns: dict[str, pa.Array] = {}
     for kind, numbers, similarity, text in (
         ("caption", suggestions.captions, suggestions.caption_similarity, pairs.captions),
         ("image", suggestions.images, suggestions.image_similarity, [str(name) for name in pairs.image_ids]),
     ):
         for best in range(numbers.shape[1]):
-            found = np.where(asked < 0, -1, numbers[asked, best])
+            found = np.where(places < 0, -1, numbers[places, best])
             names = [None if number < 0 else text[number] for number in found]
             columns[f"{kind}_{best + 1}"] = pa.array(names, pa.string())
-            columns[f"{kind}_{best + 1}_similarity"] = pa.array(similarity[asked, best], mask=found < 0)
+            columns[f"{kind}_{best + 1}_similarity"] = pa.array(similarity[places, best], mask=found < 0)
     return columns
 
 
@@ -97,7 +97,7 @@ def find(
     threshold: float = THRESHOLD,
     suggestions: Suggestions | None = None,
 ) -> Findings:
-    """Order the pairs by correspondence, then by similarity; by similarity alone where there are none."""
+    """Order the pairs by correspondence, then by similarity; without correspondences by similarity alone."""
     if not 0 <= threshold <= 1:
         raise InputError(f"the threshold must be between 0 and 1, got {threshold}")
     if correspondence is None:
@@ -109,7 +109,7 @@ def find(
 
 
 def write_table(table: pa.Table, path: str | Path) -> None:
-    """Write a table as CSV or Parquet, by the file's ending; whole or not at all."""
+    """Write a table as CSV or Parquet, by the file's ending; a failure leaves the old file."""
     path = Path(path)
     _check_ending(path)
     write = pa.csv.write_csv if path.suffix == ".csv" else pa.parquet.write_table
@@ -127,16 +127,16 @@ def check_output(path: str | Path) -> None:
     _check_ending(path)
     require_writable(path)
     if path.exists() and _columns_of(path)[: len(_FIRST)] != _FIRST:
-        raise InputError("exists already and is no audit, so it is not replaced", where=path, hint="name another file")
+        raise InputError("exists and is not an audit, so it is not replaced", where=path, hint="name another file")
 
 
 def _check_ending(path: Path) -> None:
     if path.suffix not in (".csv", ".parquet"):
-        raise InputError("an audit is written as .csv or .parquet", where=path)
+        raise InputError("an audit is written as .csv or .parquet", where=path, hint="name a file that ends so")
 
 
 def _columns_of(path: Path) -> list[str]:
-    """Names of a table's columns; none where it is no table."""
+    """Names of a table's columns; empty where the file is not a table."""
     try:
         if path.suffix == ".parquet":
             return list(pa.parquet.read_schema(path).names)

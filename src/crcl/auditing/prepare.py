@@ -1,7 +1,7 @@
-"""From data to a run that can be audited: features where there are none, then a training with decoys."""
+"""Training a run to audit: features where the data has none, then a training with decoys."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,9 @@ from crcl.training import session
 _SUITED = {True: "embeddings", False: "cpu"}
 """Presets for data with vectors of captions, and for other data."""
 _SCHEDULE = ("train.pieces", "train.lr_update", "ledger.freeze_epochs")
-_STEPS = 400  # of the frozen epochs, in which every pair is believed
+_STEPS = 400  # optimizer steps in the frozen epochs, during which every correspondence is 1
 _MOST_FROZEN = 10
-_SMALL = 4000  # pairs below which batches are small, for more steps
+_SMALL = 4000  # with fewer pairs batches are small, for more steps
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Preparation:
     decoys: float = SHARE
     """Known mismatches to add, as a share of the pairs."""
     preset: str | None = None
-    """What to train; by default what suits the kind and the number of the pairs."""
+    """The preset of the training; by default chosen by the kind and the number of the pairs."""
     seed: int = 0
     device: str = "auto"
     memory: float | None = None
@@ -52,14 +52,14 @@ class Preparation:
     """Train again in place of an earlier audit, instead of resuming it."""
 
     def base(self) -> dict[str, Any]:
-        """The settings of a config that this says."""
+        """These options as settings of a config."""
         given = {"train.seed": self.seed, "train.device": self.device, "train.memory": self.memory}
         given["data.decoys"] = self.decoys
         return {key: value for key, value in given.items() if value is not None}
 
 
 def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress = SILENT) -> tuple[Run, Pairs]:
-    """Make features if needed and train, all in `folder`; what an earlier call left there is resumed.
+    """Make features if needed and train, all in `folder`; an interrupted call is resumed.
 
     Returns:
         The run in `folder/run`, and the pairs with their features.
@@ -73,10 +73,10 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
         _refuse_other(pairs, path)
     _report_empty(pairs.check(), progress)
     pairs = pairs.save(folder / "data")
-    with _ways_out(path, there=resumes):
+    with _explain_existing(path, exists=resumes):
         pairs = with_features(pairs, folder / "features", how, settled=resumes, progress=progress)
     config = plan_training(pairs, how, pairs=len(pairs.split("train")))
-    with _ways_out(path, there=path.exists() and not how.overwrite):
+    with _explain_existing(path, exists=path.exists() and not how.overwrite):
         run = session.train(
             config, path, pairs=pairs, resume=not how.overwrite, overwrite=how.overwrite, progress=progress
         )
@@ -84,10 +84,10 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
 
 
 def with_features(pairs: Pairs, folder: Path, how: Preparation, *, settled: bool, progress: Progress) -> Pairs:
-    """The pairs with features of their images, made in `folder` where there are none or a model is given."""
+    """The pairs with features of their images; makes them in `folder` if there are none or a model is given."""
     if pairs.has_features and how.model is None:
         if pairs.is_table and pairs.location is not None and pairs.location.features is None:
-            progress.note(f"using the features beside {pairs.name}; give a model to make others")
+            progress.note(f"using the features beside {pairs.name}; name a vision model to make others")
         return pairs
     extractor = choose_extractor(how.model, device=how.device, progress=progress)
     made = extract(
@@ -95,12 +95,12 @@ def with_features(pairs: Pairs, folder: Path, how: Preparation, *, settled: bool
     )
     report_skipped(made, folder, progress)
     if pairs.image_folder is not None:
-        _remember_images(folder / ABOUT, pairs.image_folder)
+        _record_image_folder(folder / ABOUT, pairs.image_folder)
     return pairs.with_features(folder / "features.npy", folder / "ids.txt")
 
 
 def finds_images(pairs: Pairs) -> bool:
-    """Whether an image file of the pairs is where they say, so that features can be made."""
+    """Whether image files of the pairs exist, so that features can be made."""
     for wanted in pairs.wanted_images()[:SHOWN] if pairs.image_folder is not None else ():
         with suppress(UnusableError):
             if locate(wanted).is_file():
@@ -112,8 +112,8 @@ def report_skipped(made: Extracted, folder: Path, progress: Progress) -> None:
     """Report images that could not be used, and where the reasons are."""
     if made.skipped:
         progress.note(
-            f"{len(made.skipped):,} images were skipped, and training leaves their pairs out; the reasons are in "
-            f"{folder / 'skipped.csv'}"
+            f"{len(made.skipped):,} images were skipped, so training leaves their pairs out; see "
+            f"{folder / 'skipped.csv'} for the reasons"
         )
 
 
@@ -135,12 +135,12 @@ def _refuse_other(pairs: Pairs, run: Path) -> None:
 
 
 @contextmanager
-def _ways_out(run: Path, *, there: bool) -> Iterator[None]:
-    """Add what can be done where an earlier audit cannot be resumed."""
+def _explain_existing(run: Path, *, exists: bool) -> Iterator[None]:
+    """Add what to do to errors about an earlier audit that cannot be resumed."""
     try:
         yield
     except InputError as error:
-        if not there:
+        if not exists:
             raise
         ways = InputError(
             "exists already", where=run, hint="pass {overwrite} to train again, or another {folder} to keep both"
@@ -151,7 +151,7 @@ def _ways_out(run: Path, *, there: bool) -> Iterator[None]:
 def plan_training(data: Pairs, how: Preparation, *, pairs: int | None = None) -> Config:
     """The config of the training, with a schedule for so many training pairs unless a preset is given.
 
-    Pieces and frozen epochs belong together: who sets one of them has the preset's others.
+    Pieces and frozen epochs depend on each other: with any of them among the settings, the preset's schedule is used.
     """
     where, vectors = data.location, data.has_text_features
     base = how.base() | ({} if where is None else where.absolute().settings())
@@ -164,8 +164,8 @@ def plan_training(data: Pairs, how: Preparation, *, pairs: int | None = None) ->
 def schedule_for(pairs: int, *, vectors: bool) -> dict[str, Any]:
     """Batch size, frozen epochs and pieces for so many pairs.
 
-    First correspondences come from the end of the frozen epochs. These must be steps enough to have learnt something,
-    and too few to know the wrong pairs by heart: some hundreds, however many pairs there are.
+    The first correspondences are computed at the end of the frozen epochs. These need enough optimizer steps to learn
+    something, but too few to memorise wrong pairs: a few hundred, whatever the number of pairs.
     """
     size = 256 if vectors and pairs >= 8 * _SMALL else 128 if pairs >= _SMALL else 32
     steps = max(pairs // size, 1)
@@ -179,14 +179,14 @@ def schedule_for(pairs: int, *, vectors: bool) -> dict[str, Any]:
     }
 
 
-def _remember_images(about: Path, images: Path) -> None:
-    """Add the folder of the images to what is known of their features, for later reports."""
+def _record_image_folder(about: Path, images: Path) -> None:
+    """Record the folder of the images beside their features, for later reports."""
     known = json.loads(about.read_text("utf-8")) | {"folder": str(images.absolute())}
     write_bytes(about, (json.dumps(known, indent=1) + "\n").encode(), advice="make room and try again")
 
 
-def remembered_images(features: str | None) -> Path | None:
-    """The folder of the images that features were made from, if it is known and still there."""
+def recorded_image_folder(features: str | None) -> Path | None:
+    """The folder of the images that features were made from, if it is recorded and still exists."""
     if features is None:
         return None
     try:
@@ -194,12 +194,3 @@ def remembered_images(features: str | None) -> Path | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return folder if folder.is_dir() else None
-
-
-def as_settings(settings: Mapping[str, Any] | Sequence[str] | None) -> tuple[str, ...]:
-    """Settings as `key=value` texts, from these or from a mapping of dotted keys."""
-    if settings is None:
-        return ()
-    if isinstance(settings, Mapping):
-        return tuple(f"{key}={json.dumps(value)}" for key, value in settings.items())
-    return (settings,) if isinstance(settings, str) else tuple(settings)

@@ -12,23 +12,25 @@ import pyarrow.compute as pc
 from crcl.auditing.clean import Cleaned, clean, refuse_output
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings, check_output, write_table
-from crcl.auditing.report.page import summary, write_report
+from crcl.auditing.report.page import check_report_folder, write_report
 from crcl.auditing.report.thumbnails import FindImage
 from crcl.auditing.suggestions import Suggestions, join, suggest
-from crcl.auditing.thresholds import Beliefs, Choice, choose_threshold, refuse_unsure
+from crcl.auditing.summary import caveats, summary
+from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 from crcl.metrics import Detection
 from crcl.progress import SILENT, Progress
 from crcl.retrieval.scoring import Scorer
 from crcl.runs.folder import Run
+from crcl.storage import refuse_input
 
 if TYPE_CHECKING:  # pandas is not needed by the package
     import pandas
 
 
 class Interval(float):
-    """An estimate with its interval of 95 %.
+    """An estimate with its 95 % interval.
 
     Example:
         >>> rate = Interval(0.188, 0.177, 0.197)
@@ -42,7 +44,7 @@ class Interval(float):
     high: float
 
     def __new__(cls, value: float, low: float, high: float) -> "Interval":
-        """A float with two more numbers."""
+        """A float that also has `low` and `high`."""
         made = super().__new__(cls, value)
         made.low, made.high = low, high
         return made
@@ -53,14 +55,14 @@ class Interval(float):
 
 @dataclass(frozen=True)
 class Origin:
-    """What an audit was made from, for everything that comes after it."""
+    """The run, data and scorer that an audit was made with."""
 
     run: Run
     conditions: str
     """Method, matcher, noise and seed in words."""
     method: str
     own_threshold: float | None
-    """The threshold that the method itself goes by."""
+    """The method's own threshold, if it has one."""
     data: Pairs
     scorer: Scorer
     find_image: FindImage | None
@@ -81,9 +83,9 @@ class Audit:
         17
     """
 
-    def __init__(self, findings: Findings, beliefs: Beliefs, origin: Origin) -> None:
+    def __init__(self, findings: Findings, correspondences: Correspondences, origin: Origin) -> None:
         self.findings = findings
-        self._beliefs = beliefs
+        self._correspondences = correspondences
         self._origin = origin
         self._table: pa.Table | None = None
 
@@ -99,13 +101,13 @@ class Audit:
 
     @property
     def estimate(self) -> Estimate | None:
-        """What the decoys say at every threshold; None where there are none, or where they say nothing."""
-        return self._beliefs.estimate
+        """The estimate by decoys at every threshold; None where there are no decoys, or where they allow none."""
+        return self._correspondences.estimate
 
     @property
     def unsure(self) -> str:
-        """Why the decoys say nothing; empty where they do, or where there are none."""
-        return self._beliefs.unsure
+        """Why the decoys allow no estimate; empty where they do, or where there are none."""
+        return self._correspondences.unsure
 
     @property
     def rate(self) -> Interval | None:
@@ -136,7 +138,7 @@ class Audit:
 
     @property
     def detection(self) -> Detection | None:
-        """How right the suspicions are by the truth, where noise was injected; None elsewhere."""
+        """Scores against the truth, where noise was injected; None elsewhere."""
         return self.findings.detection()
 
     @property
@@ -144,7 +146,7 @@ class Audit:
         """One row per training pair, worst first.
 
         Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; truth where it is
-        known; for suspects `caption_1`, `image_1`, ...: what would match instead, with similarities.
+        known; for suspects `caption_1`, `image_1`, ...: suggestions of what would match, with similarities.
         """
         if self._table is None:
             self._table = self.findings.table()
@@ -162,12 +164,12 @@ class Audit:
 
     @property
     def can_clean(self) -> bool:
-        """Whether `clean` can write the data again: it must be a table on disk."""
+        """Whether `clean` works: the data must be a table on disk."""
         return self._origin.data.is_table and self._origin.data.location is not None
 
     @property
     def suffix(self) -> str:
-        """The ending of the data's file, which a cleaned copy has too."""
+        """The ending of the data's file, and of a cleaned copy."""
         return Path(self._origin.data.name).suffix
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -176,7 +178,11 @@ class Audit:
 
     def summary(self) -> list[str]:
         """What was found, in sentences."""
-        return summary(self.findings, self.estimate)
+        return summary(self.findings, self.estimate, unsure=self.unsure)
+
+    def caveats(self) -> list[str]:
+        """Reasons to trust the threshold less than the order of the pairs, in sentences."""
+        return caveats(self.findings, self.estimate)
 
     def at(
         self, *, threshold: float | None = None, precision: float | None = None, progress: Progress = SILENT
@@ -194,17 +200,17 @@ class Audit:
         origin = self._origin
         choice = Choice(threshold, precision)
         chosen = choose_threshold(
-            self._beliefs, choice, own=origin.own_threshold, method=origin.method, progress=progress
+            self._correspondences, choice, own=origin.own_threshold, method=origin.method, progress=progress
         )
         found = replace(self.findings, threshold=chosen)
         suggestions = suggest_more(origin, found, self.findings.suggestions, progress)
-        return Audit(replace(found, suggestions=suggestions), self._beliefs, origin)
+        return Audit(replace(found, suggestions=suggestions), self._correspondences, origin)
 
     def write(self, path: str | Path) -> Path:
         """Write `table` as `.csv` or `.parquet`.
 
         Args:
-            path: The file; an earlier audit there is replaced, anything else is not.
+            path: The file. An earlier audit is replaced, any other file is refused.
         """
         path = Path(path)
         check_output(path)
@@ -221,11 +227,11 @@ class Audit:
         next_step: tuple[str, str] | None = None,
         progress: Progress = SILENT,
     ) -> Path:
-        """Write a page to look at the suspects: sentences, charts, the worst pairs with their pictures.
+        """Write a report page: a summary, charts, and the worst pairs with their pictures and suggestions.
 
         Args:
-            folder: A folder of its own for the page.
-            title: Its heading.
+            folder: A new or empty folder, or that of an earlier report, which is replaced.
+            title: The heading; by default it names the data.
             remarks: More sentences for the summary.
             next_step: A command or call to show, and what it does.
             progress: Receives progress.
@@ -234,23 +240,22 @@ class Audit:
             The page, `folder/index.html`.
         """
         data = self._origin.data
-        told = [*remarks, *self._not_judged()]
         with progress.task("report") as advance:
             return write_report(
                 Path(folder),
                 self.findings,
                 title=title or f"Audit of {Path(data.name).name}",
                 estimate=self.estimate,
-                suggestions=self.findings.suggestions,
+                unsure=self.unsure,
                 find_image=self._origin.find_image,
-                told=told,
+                remarks=[*remarks, *self._not_judged()],
                 next_step=next_step,
                 about=[("data", Path(data.name).name), ("run", self._origin.conditions)],
-                progress=advance,
+                advance=advance,
             )
 
     def clean(self, path: str | Path, *, mark: bool = False, overwrite: bool = False) -> Cleaned:
-        """Write the data again without the suspects; all columns, values and the order stay as they are.
+        """Write a copy of the data without the suspects; all columns, values and the order stay as they are.
 
         Rows that were not trained on (held out, or without a caption or a usable image) are not judged, and stay.
 
@@ -260,13 +265,13 @@ class Audit:
             overwrite: Replace an existing file.
 
         Returns:
-            How many rows were removed, are kept, and were not judged.
+            How many rows were removed, how many were kept, and how many of these were not judged.
         """
         path, location = Path(path), self._origin.data.location
         if location is None:
-            raise InputError("the data lives in memory only", hint="filter it by `suspects`, or give a file")
+            raise InputError("the data is in memory only", hint="filter it by `suspects`, or audit a table on disk")
         refuse_output(Path(location.path), path, overwrite=overwrite)
-        refuse_unsure(self._beliefs, self.threshold or None, self.run.path, mark=mark)
+        refuse_unsure(self._correspondences, self.threshold or None, self.run.path, mark=mark)
         return clean(
             location.path,
             path,
@@ -286,7 +291,7 @@ class Audit:
         return [f"Not judged: {held_out:,} rows held out, {lacking}{skipped:,} images skipped."]
 
     def _refuse_data(self, output: Path) -> None:
-        """Never write over what was read."""
+        """Refuse to write over the data."""
         location = self._origin.data.location
         read = [self.findings.pairs.source, "" if location is None else location.path]
         if any(output.exists() and name and Path(name).exists() and output.samefile(name) for name in read):
@@ -296,8 +301,22 @@ class Audit:
         return "\n".join([f"Audit of {self._origin.data.name}", *(f"  {line}" for line in self.summary())])
 
 
+def check_outputs(table: Path, report: Path | None, source: Path) -> None:
+    """Refuse, before long work, files and folders that `Audit.write` and `Audit.report` would refuse after it.
+
+    Args:
+        table: The table to write.
+        report: The folder of the report, if there is to be one.
+        source: The data or run to audit, which is never overwritten.
+    """
+    check_output(table)
+    refuse_input(table, str(source))
+    if report is not None:
+        check_report_folder(report)
+
+
 def suggest_more(origin: Origin, found: Findings, known: Suggestions | None, progress: Progress) -> Suggestions | None:
-    """Suggestions for the worst suspects; those that are known are not computed again."""
+    """Suggestions for the worst suspects; only those that are not known yet are computed."""
     rows = found.suspects[: origin.suggest]
     new = rows if known is None else rows[~np.isin(rows, known.rows)]
     if not len(new):

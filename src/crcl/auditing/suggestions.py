@@ -1,4 +1,4 @@
-"""What would match instead: for suspect pairs, other captions for the image and other images for the caption."""
+"""Suggestions for suspect pairs: other captions for the image and other images for the caption."""
 
 from dataclasses import dataclass, fields
 
@@ -11,21 +11,21 @@ from crcl.progress import Advance
 from crcl.retrieval.scoring import Scorer, part_of, scoring_work
 
 MOST = 3
-"""Suggestions of each kind for a pair."""
+"""Number of suggestions of each kind for a pair."""
 
 
 @dataclass(frozen=True)
 class Suggestions:
-    """For S pairs the best of the other captions and images, best first; -1 where there are fewer."""
+    """The best other captions and images for S pairs, best first; -1 where there are fewer than `most`."""
 
     rows: np.ndarray
     """(S,) numbers of the pairs"""
     captions: np.ndarray
-    """(S, most) numbers of pairs, whose captions fit the image best of those that are not shown with it"""
+    """(S, most) numbers of the pairs whose captions fit the image best, other than its own captions"""
     caption_similarity: np.ndarray
     """(S, most)"""
     images: np.ndarray
-    """(S, most) numbers of images that fit the caption best, other than those it is shown with"""
+    """(S, most) numbers of the images that fit the caption best, other than its own images"""
     image_similarity: np.ndarray
     """(S, most)"""
 
@@ -35,8 +35,15 @@ def suggest(
 ) -> Suggestions:
     """The best other captions and images for some pairs, among all pairs.
 
-    Each text is suggested once, however often it occurs. All are gone through block by block, and only the best so far
-    are kept.
+    Each text is suggested once, however often it occurs. Similarities are computed block by block, and only the best
+    so far are kept in memory.
+
+    Args:
+        scorer: Computes similarities.
+        pairs: All pairs, the candidates.
+        rows: Numbers of the pairs that need suggestions.
+        most: Number of suggestions of each kind.
+        advance: Receives how much is done.
     """
     tokens, text_of = scorer.tokens(pairs), _first_with_same_text(pairs)
     images, of_image = np.unique(pairs.image_index[rows], return_inverse=True)
@@ -53,7 +60,7 @@ def suggest(
         tokens,
         every_image,
         texts,
-        lambda found, asking, block: for_texts.see(asking, found, block.T),
+        lambda candidates, queries, block: for_texts.see(queries, candidates, block.T),
         advance=part_of(advance, work, total),
     )
     return Suggestions(
@@ -73,25 +80,25 @@ def join(one: Suggestions, other: Suggestions) -> Suggestions:
 
 
 class _Best:
-    """The best candidates so far of each of some queries; what is shown with a query already is no candidate."""
+    """The best candidates so far for each query; candidates that are paired with the query already are left out."""
 
     def __init__(
         self, queries: np.ndarray, candidates: np.ndarray, query_of: np.ndarray, candidate_of: np.ndarray, most: int
     ) -> None:
-        """`query_of` and `candidate_of` (N,) tell for each pair what is shown with what."""
+        """Prepare for queries and candidates; `query_of` and `candidate_of` (N,) are the two sides of each pair."""
         self.candidates = candidates
         self.numbers = np.full((len(queries), most), -1, dtype=np.int64)
         self.similarity = np.full((len(queries), most), -np.inf, dtype=np.float32)
         known = np.isin(query_of, queries)
         self.known_query = np.searchsorted(queries, query_of[known])
         self.known_candidate = np.searchsorted(candidates, candidate_of[known])
-        self.column = np.full(len(candidates), -1, dtype=np.int64)  # of a candidate in the block at hand
+        self.column = np.full(len(candidates), -1, dtype=np.int64)  # of a candidate in the current block
 
     def see(self, queries: slice | np.ndarray, candidates: slice | np.ndarray, block: Tensor) -> None:
-        """Take a block of similarities, (queries, candidates), given by their places."""
+        """Update the best with a block of similarities, (queries, candidates), whose places are given."""
         asking = np.arange(len(self.numbers))[queries]
         offered = np.arange(len(self.candidates))[candidates]
-        block = block.clone(memory_format=torch.contiguous_format)  # rows of queries, or topk is slow
+        block = block.clone(memory_format=torch.contiguous_format)  # topk is slow on other strides
         block[self._known_in_block(asking, offered)] = -torch.inf
         best, place = block.topk(min(self.numbers.shape[1], block.shape[1]), dim=1)
         similarity = np.concatenate([self.similarity[asking], best.cpu().numpy()], axis=1)
@@ -99,12 +106,12 @@ class _Best:
         numbers[np.isneginf(similarity)] = -1
         order = np.lexsort((numbers, -similarity), axis=1)[
             :, : self.numbers.shape[1]
-        ]  # equal ones: the first in the data
+        ]  # of equal similarities the first in the data
         self.similarity[asking] = np.take_along_axis(similarity, order, axis=1)
         self.numbers[asking] = np.take_along_axis(numbers, order, axis=1)
 
     def _known_in_block(self, asking: np.ndarray, offered: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Rows and columns of the block at which there is what is shown together already."""
+        """Rows and columns of the block that belong to existing pairs."""
         row = np.full(len(self.numbers), -1, dtype=np.int64)
         row[asking] = np.arange(len(asking))
         self.column[offered] = np.arange(len(offered))

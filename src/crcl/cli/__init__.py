@@ -16,30 +16,28 @@ from crcl.cli.console import err, out, spell
 from crcl.errors import InputError, Interrupted, TrainingError
 
 COMMANDS = {
-    "train": "Train a matcher on pairs that are partly wrong, and learn which.",
+    "train": "Train a matcher on pairs that are partly wrong, and learn which ones are.",
     "import": (
         "Make a run of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC; CLIP, SigLIP."
     ),
     "evaluate": "Retrieval scores: R@1, R@5, R@10, median and mean rank in both directions, rSum.",
     "audit": "Which pairs are wrong, how sure is that, what would match instead, and how many are wrong in all.",
-    "clean": "Write the run's table again without the suspects; all columns, values and the order stay as they are.",
-    "export": "Write the trained matcher for use elsewhere: its weights in one file, or as ONNX graphs.",
+    "clean": "Write a copy of the run's table without the suspects; all columns, values and the order stay.",
+    "export": "Write the trained matcher for use outside of crcl: its weights in one file, or as ONNX graphs.",
     "noise": "Write a noise index in the field's layout, to share mismatches between tools and runs.",
     "features": (
         "Make features of image files: by a vision model, or by the built-in pixel grid for drawings and tests."
     ),
     "info": "Facts about data or a run: counts and shapes, settings and progress; without a path, every setting.",
-    "plot": "Draw a run: loss and scores by epoch, how correspondences sharpen, ranks, the mismatches found by epoch.",
-    "reproduce": "Make the paper's tables and figures anew: train what they need, and show ours beside the paper's.",
-    "demo": (
-        "Draw 2,000 scenes, mismatch 40 % of the pairs, train plainly and by CRCL, compare. A few minutes, no network."
-    ),
+    "plot": "Draw a run: loss, scores and correspondences by epoch, ranks on a split, mismatches found by epoch.",
+    "reproduce": "Reproduce the paper's tables and figures: train the runs they need, show ours beside the paper's.",
+    "demo": "Draw scenes, mismatch 40 % of the pairs, train with InfoNCE and with CRCL, compare; minutes, no network.",
 }
-"""The first paragraph of each command's function, in the order of `crcl --help`. Its module has the command's name."""
+"""The commands in the order of `crcl --help`, each with the first paragraph of its function's docstring."""
 
 
 class _Commands(TyperGroup):
-    """The commands as `crcl --help` lists them; the one that is called is loaded."""
+    """Lists all commands, and loads only the one that is called."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -50,7 +48,7 @@ class _Commands(TyperGroup):
         return name, found and _load(str(name)), rest
 
 
-_LOOKS: dict[str, Any] = {
+_APPEARANCE: dict[str, Any] = {
     "add_completion": False,
     "rich_markup_mode": "markdown",
     "pretty_exceptions_enable": False,
@@ -58,16 +56,16 @@ _LOOKS: dict[str, Any] = {
 app = typer.Typer(
     cls=_Commands,
     help="Learn from image-caption pairs that are partly wrong: train a robust matcher, audit the pairs.",
-    epilog="First look, no data needed:  crcl demo",
+    epilog="Try it without data:  crcl demo",
     no_args_is_help=True,
-    **_LOOKS,
+    **_APPEARANCE,
 )
 
 
 def _load(name: str) -> Any:
-    """The command with its options, as typer makes it of the function."""
+    """The command with its options, built by typer from the function of its module."""
     module = "import_" if name == "import" else name  # a keyword of Python
-    alone = typer.Typer(**_LOOKS)
+    alone = typer.Typer(**_APPEARANCE)
     alone.command(name)(getattr(import_module(f"crcl.cli.{module}"), module))
     return typer.main.get_command(alone)
 
@@ -84,9 +82,9 @@ def main() -> None:
         sys.exit(1)
     except Interrupted:
         words = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
-        _say_how_to_continue([*words, "--resume"] if words[:1] == ["train"] else words)  # others go on by themselves
+        _say_how_to_continue([*words, "--resume"] if words[:1] == ["train"] else words)  # others resume without it
         sys.exit(130)
-    except OSError as error:  # a place that may not be read or written, or a name that is none
+    except OSError as error:  # no permission, or an invalid file name
         if error.filename is None:
             raise
         err.print(f"crcl: {error.filename}: {error.strerror}", soft_wrap=True)
@@ -98,11 +96,11 @@ def main() -> None:
 
 
 def _say_how_to_continue(words: list[str]) -> None:
-    err.print(f"stopped; what was saved is kept. Continue with:\n  {shlex.join(['crcl', *words])}", soft_wrap=True)
+    err.print(f"stopped; finished work is saved. Continue with:\n  {shlex.join(['crcl', *words])}", soft_wrap=True)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         out.print(f"crcl {__version__}")
         raise typer.Exit
 

@@ -9,11 +9,9 @@ import typer
 
 import crcl
 from crcl import config
-from crcl.auditing.findings import check_output
-from crcl.auditing.judge import SUGGESTED
-from crcl.auditing.report.page import refuse_foreign
-from crcl.auditing.result import Audit
-from crcl.auditing.thresholds import LOW_BELIEF, Choice
+from crcl.api.auditing import audit_folder
+from crcl.auditing.audit import SUGGESTED
+from crcl.auditing.result import Audit, check_outputs
 from crcl.cli.console import say, show_next, shown
 from crcl.cli.options import (
     CaptionColumn,
@@ -30,18 +28,15 @@ from crcl.cli.options import (
     Threshold,
     moved,
     pairs_of,
-    refuse,
 )
 from crcl.data.decoys import SHARE
-from crcl.data.pairs import Pairs
 from crcl.data.sources import layout_of
-from crcl.errors import InputError, Interrupted
+from crcl.errors import Interrupted
 from crcl.runs.folder import Run
-from crcl.storage import refuse_input
 
 TRAINING = "Given data, not a run"
-ORDER_SCORES = ("auroc", "average_precision")
-"""Scores of an audit that need no threshold."""
+WITHOUT_THRESHOLD = ("auroc", "average_precision")
+"""Scores against the truth that need no threshold."""
 
 
 def audit(
@@ -55,7 +50,7 @@ def audit(
     output: Annotated[
         Path | None, typer.Option("-o", "--out", help="Table to write (.csv or .parquet); audit.csv, if not given.")
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Folder for a page to look at the suspects.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder for a report page of the suspects.")] = None,
     threshold: Threshold = None,
     precision: Precision = None,
     images: Images = None,
@@ -106,37 +101,27 @@ def audit(
 
     Example: `crcl audit pairs.csv --images photos --model openai/clip-vit-base-patch32`, or `crcl audit runs/first`
 
-    Given data, features are made and CRCL is trained first, with decoys: known mismatches that tell how right the
-    suspicions are. Every step is kept and resumed by the same command, so another --precision is quick.
+    Given data, the audit makes features and trains CRCL first, with decoys: known mismatches, from which it estimates
+    its precision and recall. Every step is saved, and the same command resumes it, so another --precision is quick.
 
-    Without --precision and --threshold pairs are flagged at the best F1 that the decoys let estimate; without decoys
-    below the method's own threshold: 0.1 for crcl and gsc, 0.5 for those that divide the pairs. Where decoys say
-    nothing, since they are few or believed as much as the pairs, none is flagged.
+    Without --precision and --threshold, the threshold has the best estimated F1; without decoys it is the method's
+    own: 0.1 for crcl and gsc, 0.5 for methods that divide the pairs. Where the decoys allow no estimate, because they
+    are few or have correspondences as high as the pairs, no pair is flagged.
 
     Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; truth
     where known; suggestions for suspects. A table's held-out rows are not trained on, and so not judged.
     """
-    layout = layout_of(source)
-    columns = (image_column, caption_column)
-    training = {"model": model, "folder": folder, "decoys": decoys, "preset": preset, "seed": seed, "set": settings}
-    home = folder or Path(f"{source.absolute().stem}-audit")
-    if layout is None:
-        named = {"image-column": columns[0] != "image", "caption-column": columns[1] != "caption"}
-        refuse(training | named | {"overwrite": overwrite}, source, "a run, which is trained already")
-        Run.open(source)  # anything else is refused for that, not for what would be written there
-        run, output = source, output or source / "audit.csv"
-    else:
-        if data is not None:
-            raise InputError("that is the data; --data says where that of a run is now", where=source)
+    given_data = layout_of(source) is not None
+    if given_data:
+        home = audit_folder(source, folder)
         run, output, report = home / "run", output or home / "audit.csv", report or home / "report"
-    Choice(threshold, precision)
-    check_output(output)
-    refuse_input(output, str(source))
-    if report is not None:
-        refuse_foreign(report)
-    target: Path | Pairs = source
-    if layout is not None:
-        target = pairs_of(
+    else:
+        run, output = Run.open(source).path, output or source / "audit.csv"
+    check_outputs(output, report, source)
+    pairs = (
+        source
+        if not given_data
+        else pairs_of(
             source,
             images=images,
             features=features,
@@ -145,18 +130,19 @@ def audit(
             image_column=image_column,
             caption_column=caption_column,
         )
+    )
     found = crcl.audit(
-        target,
-        home,
+        pairs,
+        home if given_data else folder,
         images=images,
-        moved_to=moved(source, data, features, ids, text_features) if layout is None else None,
+        data=data if given_data else moved(source, data, features, ids, text_features),
         model=model,
         threshold=threshold,
         precision=precision,
         suggest=suggest,
-        decoys=SHARE if decoys is None else decoys,
+        decoys=decoys,
         preset=preset,
-        seed=seed or 0,
+        seed=seed,
         settings=settings,
         device=device,
         memory=memory,
@@ -165,58 +151,34 @@ def audit(
     )
     try:
         _write(found, output, report, run)
-    except KeyboardInterrupt:  # the training is done, and must not be repeated
+    except KeyboardInterrupt:  # the training is done: the same command resumes after it
         raise Interrupted from None
-    if layout == "table" and (threshold is not None or not found.unsure):
+    if found.can_clean and (threshold is not None or not found.unsure):
         chosen = {"--threshold": threshold, "--precision": precision}
         words = [word for name, value in chosen.items() if value is not None for word in (name, f"{value:g}")]
-        show_next(["clean", str(run), "-o", f"CLEANED{source.suffix}", *words])
+        show_next(["clean", str(run), "-o", f"CLEANED{found.suffix}", *words])
 
 
 def _write(found: Audit, output: Path, report: Path | None, run: Path) -> None:
     found.write(output)
-    _describe(found)
+    for sentence in found.summary():
+        say(sentence)
+    for sentence in found.caveats():
+        shown.note(sentence)
+    scores = found.detection
+    if scores is not None:
+        has_threshold = found.findings.has_correspondence
+        known = {name: value for name, value in asdict(scores).items() if has_threshold or name in WITHOUT_THRESHOLD}
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items())
+        say(f"against the injected noise: {numbers}")
     say(f"written to {output}")
     if report is not None:
         say(f"report: {found.report(report, next_step=_next_step(found, run), progress=shown)}")
 
 
 def _next_step(found: Audit, run: Path) -> tuple[str, str] | None:
-    """The command on the report that removes what is flagged on it."""
+    """The command on the report that removes the flagged pairs."""
     if not found.can_clean or not found.suspect_count:
         return None
     words = ["crcl", "clean", str(run), "-o", f"CLEANED{found.suffix}", "--threshold", str(found.threshold)]
-    return shlex.join(words), "writes the table again without the flagged pairs."
-
-
-def _describe(found: Audit) -> None:
-    """What the audit found, in sentences."""
-    findings = found.findings
-    pairs = len(findings.pairs)
-    if found.estimate is not None:
-        for sentence in found.summary():
-            say(sentence)
-    elif found.unsure and not found.threshold:
-        say(
-            f"none of {pairs:,} pairs is flagged, since the decoys do not tell which are wrong; they are in the order "
-            "of their correspondence. --threshold flags some: choose it by looking at the pairs around it"
-        )
-    elif findings.believes:
-        flagged = found.suspect_count
-        say(f"{flagged:,} of {pairs:,} pairs ({flagged / pairs:.1%}) are suspect at threshold {found.threshold:g}")
-    else:
-        shown.note(
-            f"{found.run.path} was imported without correspondences: the pairs are in the order of their similarity, "
-            "and none is suspect"
-        )
-    mean = found.correspondence.mean()
-    if found.estimate is None and mean < LOW_BELIEF:
-        shown.note(
-            f"the mean correspondence is {mean:.3f}: with few pairs, few epochs or many captions that say the same, "
-            "correspondences stay low. Trust their order; choose --threshold by looking at the pairs around it"
-        )
-    scores = found.detection
-    if scores is not None:
-        known = {name: value for name, value in asdict(scores).items() if findings.believes or name in ORDER_SCORES}
-        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items())
-        say(f"against the injected noise: {numbers}")
+    return shlex.join(words), "writes a copy of the table without the flagged pairs."

@@ -1,4 +1,4 @@
-"""`crcl clean`: the data again, without the suspects."""
+"""`crcl clean`: a copy of the data without the suspects."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +23,7 @@ def clean(
     text_features: TextFeatures = None,
     ids: Ids = None,
 ) -> None:
-    """Write the run's table again without the suspects; all columns, values and the order stay as they are.
+    """Write a copy of the run's table without the suspects; all columns, values and the order stay.
 
     Example: `crcl clean runs/first -o cleaned.csv`
 
@@ -40,7 +40,7 @@ def clean(
         overwrite=overwrite,
         progress=shown,
     )
-    how = f": all have a column '{COLUMN}' now" if mark else f" at threshold {done.threshold:g}"
+    how = f" with a new column '{COLUMN}'" if mark else f" at threshold {done.threshold:g}"
     say(f"{done.removed:,} rows removed, {done.kept:,} kept{how}")
     if done.unjudged:
         what = "their correspondence is left empty" if mark else "they are kept"

@@ -1,4 +1,4 @@
-"""Where commands print: results on stdout, everything else on stderr. Loads without the rest of the package."""
+"""Printing of commands: results on stdout, everything else on stderr. Imports little, so that `--help` is quick."""
 
 import shlex
 
@@ -11,12 +11,12 @@ shown = Terminal(err)
 
 
 def say(line: str) -> None:
-    """A sentence of the result."""
+    """Print a line of the result."""
     out.print(line, soft_wrap=True)
 
 
 def show_next(*commands: list[str]) -> None:
-    """The commands one may want to run next, ready to paste into a shell."""
+    """Print commands to run next, ready to paste into a shell."""
     say("\n".join(["next:", *(f"  {shlex.join(['crcl', *words])}" for words in commands)]))
 
 

@@ -1,4 +1,4 @@
-"""`crcl demo`: the main job on built-in data."""
+"""`crcl demo`: InfoNCE against CRCL on built-in data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +15,10 @@ from crcl.experiments.demo import LEFT_BEHIND
 def demo(
     folder: Annotated[Path, typer.Option("-o", "--out", help="Folder for data, runs and pictures.")] = Path("demo"),
     images: Annotated[int, typer.Option(min=20, help="Training images to draw.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of scenes, mismatches, weights and batches.")] = 0,
     settings: Settings = None,
 ) -> None:
-    """Draw 2,000 scenes, mismatch 40 % of the pairs, train plainly and by CRCL, compare. A few minutes, no network.
+    """Draw scenes, mismatch 40 % of the pairs, train with InfoNCE and with CRCL, compare; minutes, no network.
 
     Example: `crcl demo -o demo`
     """

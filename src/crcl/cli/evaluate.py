@@ -17,7 +17,7 @@ from crcl.retrieval.evaluation import Evaluated
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; several are an ensemble: mean of similarities.")],
     split: Annotated[str, typer.Option(help="Split to evaluate on.")] = "test",
-    folds: Annotated[int, typer.Option(help="Average over so many consecutive parts (COCO 1K: 5).")] = 1,
+    folds: Annotated[int, typer.Option(help="Average over so many consecutive parts of the images (COCO 1K: 5).")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     save_sims: Annotated[
         Path | None, typer.Option(help="Also write the similarities, (images, captions) float32 (.npy).")
@@ -25,7 +25,7 @@ def evaluate(
     overwrite: Overwrite = False,
     device: Device = "auto",
     memory: Memory = None,
-    data: Annotated[Path | None, typer.Option(help="Other data than the run was trained on.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Other data, or the run's data if it has moved.")] = None,
     features: Features = None,
     text_features: TextFeatures = None,
     ids: Ids = None,
@@ -34,7 +34,7 @@ def evaluate(
 
     Example: `crcl evaluate runs/saf runs/sgr --split testall --folds 5`
 
-    Ties count against the model. Of several runs the scores of each alone are shown too; each is computed once.
+    Ties count against the matcher. For several runs the scores of each alone are shown too.
     """
     scores = crcl.evaluate(
         runs,
@@ -55,7 +55,7 @@ def evaluate(
     if len(runs) == 1:
         say(scores.conditions[0])
     else:
-        out.print("mean of the similarities of these runs, which alone have:")
+        out.print("ensemble of these runs by the mean of their similarities; scores of each alone:")
         alone = ((member.rsum, line) for member, line in zip(scores.members, scores.conditions, strict=True))
         for rsum, line in sorted(alone, reverse=True):
             say(f"  rSum {rsum:.1f}  {line}")

@@ -1,4 +1,4 @@
-"""`crcl export`: the trained matcher for use elsewhere."""
+"""`crcl export`: the trained matcher for use outside of crcl."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,10 +20,12 @@ def export(
             help="File to write (.safetensors), or a folder with --onnx and for clip; beside the run if not given.",
         ),
     ] = None,
-    onnx: Annotated[bool, typer.Option("--onnx", help="Graphs that run without torch, of vse and bow.")] = False,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Write ONNX graphs, which run without torch; for vse and bow.")
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the trained matcher for use elsewhere: its weights in one file, or as ONNX graphs.
+    """Write the trained matcher for use outside of crcl: its weights in one file, or as ONNX graphs.
 
     Example: `crcl export runs/first -o first.safetensors`, or `crcl export runs/first --onnx -o first-onnx`
 
@@ -33,6 +35,6 @@ def export(
     if onnx:
         say(f"graphs written to {written}; {written / 'about.json'} says how to use them")
     elif written.is_dir():
-        say(f"written to {written}, which transformers reads; the images' preprocessor_config.json is the old one")
+        say(f"written to {written} for transformers; preprocessor_config.json is copied from the published model")
     else:
-        say(f"weights written to {written}, with the words beside it")
+        say(f"weights written to {written}, with the vocabulary beside it")

@@ -26,11 +26,11 @@ def features(
     grid: Annotated[int, typer.Option(min=1, max=32, help="N x N regions at most; 6 gives 36.")] = 6,
     whole: Annotated[bool, typer.Option("--global", help="One vector per image instead of regions.")] = False,
     pixels: Annotated[
-        bool, typer.Option("--pixels", help="The pixels that --model reads, to fine-tune it (--matcher clip).")
+        bool, typer.Option("--pixels", help="Write the pixels that --model reads, to fine-tune it (--matcher clip).")
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images that the model sees at once.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that the model reads at once.")] = 32,
     cache: Annotated[
-        Path | None, typer.Option(help="Where features are kept by content; FOLDER/cache, if not given.")
+        Path | None, typer.Option(help="Where features are cached by content; FOLDER/cache, if not given.")
     ] = None,
     megapixels: Annotated[
         float, typer.Option(min=0.001, max=178, help="Larger images are skipped, before they are decoded.")
@@ -44,16 +44,16 @@ def features(
 
     Example: `crcl features pairs.csv --images photos -o features --model openai/clip-vit-base-patch32`
 
-    What cannot be used is listed in skipped.csv with the reason. After Ctrl-C the same command continues.
+    Images that cannot be used are listed in skipped.csv with the reason. After Ctrl-C the same command continues.
     """
-    wanted: Pairs | list[Path] = sources
+    source: Pairs | list[Path] = sources
     is_table = len(sources) == 1 and layout_of(sources[0]) == "table"
     if is_table:
-        wanted = pairs_of(sources[0], images=images, image_column=image_column, caption_column=caption_column)
+        source = pairs_of(sources[0], images=images, image_column=image_column, caption_column=caption_column)
     made = crcl.extract_features(
-        wanted,
+        source,
         folder,
-        below=None if is_table else images,
+        images=images,
         model=model,
         grid=grid,
         whole=whole,

@@ -19,10 +19,10 @@ def import_(
     data: Annotated[Path, typer.Option(help="The data that it was trained on: a folder, or a table. A CLIP: any.")],
     run: Annotated[Path, typer.Option("-o", "--out", help="Run folder to write.")],
     vocab: Annotated[
-        Path | None, typer.Option(help="Its vocabulary in the field's JSON, if not near the data.")
+        Path | None, typer.Option(help="Its vocabulary in the field's JSON; searched for near the data, if not given.")
     ] = None,
-    noise_file: Annotated[Path | None, typer.Option(help="The mismatches that it was trained with (.npy).")] = None,
-    method: Annotated[str | None, typer.Option(help="How it was trained, where the file does not tell.")] = None,
+    noise_file: Annotated[Path | None, typer.Option(help="The noise index that it was trained with (.npy).")] = None,
+    method: Annotated[str | None, typer.Option(help="The method that trained it, if the file does not say.")] = None,
     overwrite: Overwrite = False,
     features: Features = None,
     ids: Ids = None,

@@ -7,7 +7,6 @@ import typer
 from rich.table import Table
 
 import crcl
-from crcl import config
 from crcl.cli.console import out, say
 from crcl.cli.options import CaptionColumn, Features, Ids, ImageColumn, TextFeatures, pairs_of
 from crcl.data.sources import layout_of
@@ -16,7 +15,7 @@ from crcl.runs.card import model_card
 
 
 def info(
-    path: Annotated[Path | None, typer.Argument(help="Data or run folder; nothing: all settings.")] = None,
+    path: Annotated[Path | None, typer.Argument(help="Data or a run folder; all settings, if not given.")] = None,
     card: Annotated[
         bool, typer.Option("--card", help="A model card of the run as Markdown: data, noise, settings, scores, limits.")
     ] = False,
@@ -32,13 +31,13 @@ def info(
     """
     if card:
         if path is None:
-            raise InputError("a model card is of a run", hint="name a run folder")
+            raise InputError("a model card describes a run", hint="name a run folder")
         print(model_card(path), end="")
         return
     if path is None:
         table = Table("key", "type", "default", "meaning", box=None, pad_edge=False)
-        for key in config.describe_keys():
-            table.add_row(*key)
+        for setting in crcl.info():
+            table.add_row(*setting)
         out.print(table)
         return
     source: Path | crcl.Pairs = path

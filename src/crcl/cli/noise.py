@@ -15,7 +15,7 @@ def noise(
     output: Annotated[Path, typer.Option("-o", "--out", help="Index file to write (.npy).")],
     rate: Annotated[float, typer.Option(help="Share to mismatch, 0 to 1.")],
     level: Annotated[str, typer.Option(help="caption: single captions; image: all captions of an image.")] = "caption",
-    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the mismatches.")] = 0,
     overwrite: Overwrite = False,
     features: Features = None,
     text_features: TextFeatures = None,

@@ -12,10 +12,13 @@ from crcl.cli.options import Device, Features, Ids, Memory, MovedData, TextFeatu
 
 def plot(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
-    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Folder to draw into; RUN/plots.")] = None,
-    split: Annotated[str, typer.Option(help="Split to rank; none: no ranks.")] = "dev",
+    folder: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Folder for the pictures; RUN/plots, if not given.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Split to rank; 'none' draws no ranks.")] = "dev",
     threshold: Annotated[
-        float | None, typer.Option(help="Lower correspondences count as detected; the method's own, or 0.1.")
+        float | None,
+        typer.Option(help="Pairs with a lower correspondence count as detected; the method's own, or 0.1."),
     ] = None,
     svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")] = False,
     device: Device = "auto",
@@ -25,11 +28,11 @@ def plot(
     text_features: TextFeatures = None,
     ids: Ids = None,
 ) -> None:
-    """Draw a run: loss and scores by epoch, how correspondences sharpen, ranks, the mismatches found by epoch.
+    """Draw a run: loss, scores and correspondences by epoch, ranks on a split, mismatches found by epoch.
 
     Example: `crcl plot runs/first`
 
-    The last one needs injected mismatches. The truth is compared with correspondences here, long after the training.
+    Mismatches found need injected noise: correspondences are compared with the truth only here, after the training.
     """
     pictures = crcl.plot(
         run,

@@ -16,21 +16,23 @@ from crcl.errors import InputError
 
 
 def reproduce(
-    names: Annotated[list[str], typer.Argument(help=f"list, or some of: {', '.join(experiments.NAMES)}, FILE.toml.")],
+    names: Annotated[list[str], typer.Argument(help=f"'list', or some of: {', '.join(experiments.NAMES)}, FILE.toml.")],
     data: Annotated[
         Path | None,
         typer.Option(
             help="A precomp folder, or a table; for the profile paper the folder that holds f30k_precomp etc."
         ),
     ] = None,
-    profile: Annotated[str, typer.Option(help="cpu: two cores' size, any data. paper: the paper's sizes.")] = "cpu",
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, ... of weights, batches and mismatches.")] = 3,
+    profile: Annotated[str, typer.Option(help="cpu: sized for two cores, any data. paper: the paper's sizes.")] = "cpu",
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of seeds of weights, batches and mismatches: 0, 1, ...")
+    ] = 3,
     folder: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, tables and figures.")] = Path(
         "reproduce"
     ),
     matcher: Annotated[str | None, typer.Option(help="Train every row on this matcher instead of on its own.")] = None,
     pixels: Annotated[
-        Path | None, typer.Option(help="For table3: what `crcl features --pixels` made of the images of a table.")
+        Path | None, typer.Option(help="For table3: the folder that `crcl features --pixels` wrote for a table.")
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="For table3: NAME=FOLDER of a saved model; NAME=none leaves its rows out.")
@@ -41,21 +43,24 @@ def reproduce(
     print_jobs: Annotated[
         bool, typer.Option("--print-jobs", help="Train nothing; print the commands that are left, for a cluster.")
     ] = False,
-    only_gather: Annotated[bool, typer.Option("--gather", help="Train nothing; write what there is so far.")] = False,
+    only_gather: Annotated[
+        bool, typer.Option("--gather", help="Train nothing; write tables and figures of the finished runs.")
+    ] = False,
 ) -> None:
-    """Make the paper's tables and figures anew: train what they need, and show ours beside the paper's.
+    """Reproduce the paper's tables and figures: train the runs they need, show ours beside the paper's.
 
     Example: `crcl reproduce table4 --data data/flickr8k --matcher vse`
 
-    Runs are kept in OUT/runs and shared between tables. Stop it at any time: the same command continues, and with
-    nothing left to train it only writes the tables. After --print-jobs the same command without it gathers the results.
+    Runs are saved in OUT/runs and shared between tables. Stop it at any time: the same command continues, and with
+    nothing left to train it only writes the tables. Once the jobs of --print-jobs are done, the same command without it
+    writes the tables.
     """
     if [name.lower() for name in names] == ["list"]:
         for name in experiments.NAMES:
             say(f"{name:<17}{experiments.experiment(name).title}")
         return
     if processes > 1:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # clusters send SIGTERM: it ends as Ctrl-C does
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # clusters send SIGTERM: treat it as Ctrl-C
     made = crcl.reproduce(
         names,
         data=data,
@@ -76,14 +81,14 @@ def reproduce(
         say(shlex.join(command))
     if made.script is not None:
         left = f"{len(made.commands)} of {made.planned} runs are left"
-        shown.note(f"{left}; one command a line here, or: sbatch {made.script}")
+        shown.note(f"{left}; run the commands above, or: sbatch {made.script}")
     for path in made.written:
         say(str(path))
     made.raise_failures()
 
 
 def _models(given: Sequence[str]) -> dict[str, str]:
-    """NAME=FOLDER, as a dict."""
+    """NAME=FOLDER options as a dict."""
     found = dict(entry.partition("=")[::2] for entry in given)
     for name, where in found.items():
         if not where:

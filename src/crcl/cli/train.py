@@ -23,12 +23,8 @@ from crcl.cli.options import (
 from crcl.data.pairs import Pairs
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
-from crcl.progress import Together
-from crcl.runs.describe import epochs_done, stored_config
-from crcl.runs.folder import Run
-from crcl.training.tensorboard import TensorBoard
 
-NOISE = "Mismatches put in, to measure robustness"
+NOISE = "Mismatches on purpose, to measure robustness"
 
 
 def train(
@@ -39,16 +35,16 @@ def train(
     method: Annotated[str | None, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = None,
     matcher: Annotated[str | None, typer.Option(help=f"One of: {', '.join(MATCHERS)}.")] = None,
     decoys: Annotated[
-        float | None, typer.Option(help="Add known mismatches, e.g. 0.05: an audit then says how sure it is.")
+        float | None, typer.Option(help="Add known mismatches, e.g. 0.05: an audit then estimates its precision.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and augmentation.")] = None,
     start: Annotated[
-        Path | None, typer.Option(help="Train this run further: start from its matcher, words and correspondences.")
+        Path | None, typer.Option(help="Continue from this run: its matcher, vocabulary and correspondences.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = None,
     settings: Settings = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an interrupted run; it ends as if never interrupted.")
+        bool, typer.Option("--resume", help="Continue an interrupted run; the result is the same, bit for bit.")
     ] = False,
     overwrite: Overwrite = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
@@ -58,7 +54,7 @@ def train(
     noise_level: Annotated[str | None, typer.Option(help="caption or image.", rich_help_panel=NOISE)] = None,
     noise_seed: Annotated[int | None, typer.Option(help="Seed of the mismatches.", rich_help_panel=NOISE)] = None,
     noise_file: Annotated[
-        Path | None, typer.Option(help="Take them from the field's .npy index instead.", rich_help_panel=NOISE)
+        Path | None, typer.Option(help="Read them from a noise index (.npy) instead.", rich_help_panel=NOISE)
     ] = None,
     images: Images = None,
     model: Annotated[
@@ -70,11 +66,11 @@ def train(
     image_column: ImageColumn = "image",
     caption_column: CaptionColumn = "caption",
 ) -> None:
-    """Train a matcher on pairs that are partly wrong, and learn which.
+    """Train a matcher on pairs that are partly wrong, and learn which ones are.
 
     Example: `crcl train data/f30k_precomp -o runs/first --preset f30k-vse --noise 0.4`
 
-    Ctrl-C saves; the same command with --resume continues and ends as if it had never been interrupted.
+    Ctrl-C saves; the same command with --resume continues, and ends bit-identical to an uninterrupted run.
     """
     pairs = pairs_of(
         data,
@@ -86,8 +82,6 @@ def train(
         caption_column=caption_column,
     )
     given = {"noise.level": noise_level, "noise.seed": noise_seed, "noise.file": noise_file, "train.device": device}
-    if resume and run.is_dir():
-        _say_if_finished(run)
     crcl.train(
         pairs,
         run,
@@ -103,20 +97,14 @@ def train(
         settings=[*(f"{key}={value}" for key, value in given.items() if value is not None), *(settings or ())],
         resume=resume,
         overwrite=overwrite,
-        progress=Together(shown, TensorBoard(run / "tensorboard")) if tensorboard else shown,
+        tensorboard=tensorboard,
+        progress=shown,
     )
     say_where(run, pairs)
 
 
-def _say_if_finished(path: Path) -> None:
-    opened = Run.open(path)
-    done, planned = epochs_done(opened, stored_config(opened))
-    if done >= planned:
-        say(f"finished already: {done} of {planned} epochs; nothing is left to train")
-
-
 def say_where(run: Path, pairs: Pairs, *more: list[str]) -> None:
-    """Where a run is, and what to do with it next."""
+    """Say where a run is, and which commands use it."""
     say(f"the run is in {run}")
     split = [] if "test" in pairs.splits else ["--split", "dev"]
     show_next(["evaluate", str(run), *split], ["audit", str(run)], *more)

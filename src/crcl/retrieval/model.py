@@ -16,6 +16,7 @@ from crcl.features.provenance import image_features, open_extractor
 from crcl.matchers.base import reads_vectors
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
+from crcl.runs.card import model_card
 from crcl.runs.folder import Run
 
 Images = Sequence[Any] | np.ndarray
@@ -127,6 +128,10 @@ class Model:
         if wrong:
             raise InputError(f"texts: expected sentences, got {wrong[0]}")
         return list(texts), None
+
+    def card(self) -> str:
+        """A model card of the run, as Markdown: data, noise, settings, scores, limits."""
+        return model_card(self.run.path)
 
     def __repr__(self) -> str:
         reads = "photos and sentences" if self.takes_photos else "features as it was trained on"

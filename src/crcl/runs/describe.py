@@ -127,6 +127,13 @@ def conditions(run: Run, config: Config) -> str:
     return f"{name}, {origin}{start}, {'no noise injected' if noise == 'none' else f'noise {noise}'}"
 
 
+def report_finished(run: Run, config: Config, progress: Progress) -> None:
+    """Report a run that has nothing left to train when it is resumed."""
+    done, planned = epochs_done(run, config)
+    if done >= planned:
+        progress.note(f"finished already: {done} of {planned} epochs; nothing is left to train")
+
+
 def report_unfinished(run: Run, config: Config, progress: Progress) -> None:
     """Report that a run is incomplete; it is used nevertheless."""
     done, planned = epochs_done(run, config)

@@ -9,6 +9,7 @@ from crcl.data import decoys, noise
 from crcl.data.batches import Standardize
 from crcl.data.pairs import Pairs
 from crcl.data.sources.base import Location
+from crcl.data.sources.rows import Columns
 from crcl.data.split import Split
 from crcl.data.text.subwords import Words
 from crcl.data.text.vectors import Texts, TextVectors
@@ -134,6 +135,32 @@ def data_of(config: Config, *, images: Path | None = None) -> Pairs:
             "the run's data is not there", where=config.data.path, hint="pass {data} to say where it is now"
         )
     return open_pairs(config, images=images)
+
+
+def moved_data(
+    config: Config,
+    path: str | Path | None = None,
+    *,
+    images: Path | None = None,
+    features: str | Path | None = None,
+    ids: str | Path | None = None,
+    text_features: str | Path | None = None,
+) -> Pairs:
+    """The data of a run at another place, or with other features; it is read with the run's columns.
+
+    Args:
+        config: The config of the run.
+        path: Where the data is now; None if it has not moved.
+        images: The folder of a table's images.
+        features: Features of a table's images.
+        ids: The image of each row of these features.
+        text_features: Vectors of a table's captions.
+    """
+    if path is None:
+        return data_of(config, images=images).with_features(features, ids, text_features)
+    columns = Columns(config.data.image_column, config.data.caption_column)
+    pairs = Pairs.of(path, images=images, features=features, ids=ids, text_features=text_features, columns=columns)
+    return pairs.without_empty() if config.data.skip_empty and pairs.is_table else pairs
 
 
 def audited_pairs(run: Run, config: Config, pairs: Pairs | None = None) -> Split:

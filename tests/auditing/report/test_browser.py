@@ -4,6 +4,7 @@ import base64
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from made_audits import HOSTILE, hostile_audit, made_audit, made_estimate, sugge
 from PIL import Image
 
 from crcl.auditing.report import page as report
-from crcl.auditing.report.thumbnails import images_below
+from crcl.auditing.report.thumbnails import find_in_folder
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium import webdriver  # noqa: E402
@@ -73,12 +74,11 @@ def test_no_caption_and_no_name_is_run(browser: Any, tmp_path: Path) -> None:
     Image.fromarray(rng.integers(0, 255, (30, 40, 3), dtype=np.uint8)).save(tmp_path / "plain.jpg")
     page = report.write_report(
         tmp_path / "a 'report' & <more>",
-        found,
+        replace(found, suggestions=suggestions_of(found)),
         title=HOSTILE[2],
-        suggestions=suggestions_of(found),
         estimate=made_estimate(),
         about=[(HOSTILE[0], HOSTILE[1])],
-        find_image=images_below(tmp_path),
+        find_image=find_in_folder(tmp_path),
     )
     opened(browser, page)
     wait(browser, "12 pairs")
@@ -113,7 +113,7 @@ def test_what_is_added_to_the_page_is_not_run_either(browser: Any, tmp_path: Pat
 def test_ten_thousand_suspects_are_filtered_sorted_and_shown_bit_by_bit(browser: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     found = made_audit(rng.permutation(10_000) / 200_000, images=500)
-    page = report.write_report(tmp_path / "report", found, title="many", suggestions=suggestions_of(found))
+    page = report.write_report(tmp_path / "report", replace(found, suggestions=suggestions_of(found)), title="many")
     opened(browser, page)
     wait(browser, "10,000 pairs")
     assert texts(browser, ".cards .caption") == [found.pairs.captions[row] for row in found.rows[:48]]
@@ -147,7 +147,7 @@ def test_ten_thousand_suspects_are_filtered_sorted_and_shown_bit_by_bit(browser:
     browser.find_element(By.ID, "find").send_keys(Keys.SPACE)
     wait(browser, "2 of 10,000 pairs")
     assert browser.find_element(By.ID, "limit").text == "0.00000500"
-    assert texts(browser, ".cards .belief") == ["0", "0.00000500"]
+    assert texts(browser, ".cards .correspondence") == ["0", "0.00000500"]
     slider.send_keys(Keys.END)
     browser.find_element(By.ID, "find").send_keys(Keys.SPACE)
     wait(browser, "10,000 pairs")
@@ -174,11 +174,10 @@ def test_twelve_cards_are_printed_with_their_pictures_on_three_pages(browser: An
     found = made_audit(np.linspace(0, 0.09, 272), images=40, captions=words)
     page = report.write_report(
         tmp_path / "report",
-        found,
+        replace(found, suggestions=suggestions_of(found)),
         title="audit",
         estimate=made_estimate(),
-        suggestions=suggestions_of(found),
-        find_image=images_below(tmp_path),
+        find_image=find_in_folder(tmp_path),
     )
     cards = "[...document.querySelectorAll('.card')].slice(0, 12)"
     phone = {"width": 375, "height": 800, "deviceScaleFactor": 1, "mobile": True}
@@ -203,7 +202,7 @@ def test_twelve_cards_are_printed_with_their_pictures_on_three_pages(browser: An
     browser.find_element(By.ID, "find").send_keys("13.jpg")
     wait(browser, "7 of 272 pairs")
     printed = browser.find_element(By.ID, "on-paper").get_attribute("textContent")
-    assert printed == "Printed: 7 that fit the filter."
+    assert printed == "Printed: 7 that match the filter."
 
 
 def test_the_page_fits_a_phone(browser: Any, tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from made_audits import HOSTILE, NAMES, hostile_audit, made_audit, made_estimate
 from PIL import Image
 
 from crcl import __version__
+from crcl.auditing import summary as summaries
 from crcl.auditing.estimate import estimate
 from crcl.auditing.report import page as report
-from crcl.auditing.report.thumbnails import images_below
+from crcl.auditing.report.thumbnails import find_in_folder
 from crcl.auditing.suggestions import Suggestions
 from crcl.errors import InputError, TrainingError
 
@@ -71,19 +72,21 @@ def picture(colour: str, kind: str = "PNG", mode: str = "RGB", size: tuple[int, 
 def test_the_summary_says_how_many_and_how_sure() -> None:
     found = made_audit(np.repeat([0.05, 0.9], [487, 2513]))
     decoyed = np.repeat([0.05, 0.5], [91, 9])
-    (told,) = report.summary(found, replace(made_estimate(), beliefs=found.correspondence, decoys=decoyed))
-    assert re.sub(r"\d+–\d+\)(?=, recall)", "LOW–HIGH)", told) == (
+    (sentence,) = summaries.summary(
+        found, replace(made_estimate(), correspondence=found.correspondence, decoys=decoyed)
+    )
+    assert re.sub(r"\d+–\d+\)(?=, recall)", "LOW–HIGH)", sentence) == (
         "An estimated 17.2 % (15.9–18.6) of 3,000 pairs are mismatched. At threshold 0.1, 487 are flagged: "
         "estimated precision 96 % (LOW–HIGH), recall 91 %."
     )
-    assert report.summary(found) == ["At threshold 0.1, 487 of 3,000 pairs (16.2 %) are flagged."]
+    assert summaries.summary(found) == ["At threshold 0.1, 487 of 3,000 pairs (16.2 %) are flagged."]
 
 
 def test_the_summary_has_the_interval_of_precision_where_it_can_be_found(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     found = made_audit(np.concatenate([rng.beta(1, 40, 400), rng.beta(6, 2, 1600)]))
     known = estimate(found.correspondence, rng.beta(1, 40, 100))
-    sure = re.search(r"estimated precision (\d+) % \((\d+)–(\d+)\), recall", report.summary(found, known)[0])
+    sure = re.search(r"estimated precision (\d+) % \((\d+)–(\d+)\), recall", summaries.summary(found, known)[0])
     assert sure is not None
     precision, low, high = map(int, sure.groups())
     assert low <= precision <= high
@@ -94,18 +97,18 @@ def test_the_summary_has_the_interval_of_precision_where_it_can_be_found(tmp_pat
 def test_the_summary_tells_the_truth_where_it_is_known() -> None:
     truth = np.repeat([False, True, False], [400, 2500, 100])
     found = made_audit(np.repeat([0.05, 0.9], [500, 2500]), truth=truth)
-    assert report.summary(found, made_estimate())[1] == (
+    assert summaries.summary(found, made_estimate())[1] == (
         "The truth is known from injected noise: 16.7 % are mismatched; precision is 80.0 %, recall 80.0 %."
     )
 
 
 def test_the_true_curves_are_those_of_a_loop() -> None:
     rng = np.random.default_rng(0)
-    beliefs, truth = rng.random(200).astype(np.float32).round(2), rng.random(200) < 0.7
+    correspondence, truth = rng.random(200).astype(np.float32).round(2), rng.random(200) < 0.7
     thresholds = np.linspace(0, 1, 51)
-    precision, recall = report._true_curves(beliefs, truth, thresholds)
+    precision, recall = summaries.true_curves(correspondence, truth, thresholds)
     for place, threshold in enumerate(thresholds):
-        flagged = beliefs < np.float32(threshold)
+        flagged = correspondence < np.float32(threshold)
         if flagged.any():
             assert precision[place] == (flagged & ~truth).sum() / flagged.sum()
         else:
@@ -114,15 +117,15 @@ def test_the_true_curves_are_those_of_a_loop() -> None:
 
 
 def test_small_beliefs_are_shown_with_three_digits_that_count(tmp_path: Path) -> None:
-    beliefs = np.array([0, 3e-8, 4.126e-5, 0.0009996, 0.02078, 0.09999, 0.9])
-    text = report.write_report(tmp_path / "report", made_audit(beliefs), title="audit").read_text("utf-8")
-    shown = re.findall(r'<b class="belief">(.+?)</b>', text)
+    correspondence = np.array([0, 3e-8, 4.126e-5, 0.0009996, 0.02078, 0.09999, 0.9])
+    text = report.write_report(tmp_path / "report", made_audit(correspondence), title="audit").read_text("utf-8")
+    shown = re.findall(r'<b class="correspondence">(.+?)</b>', text)
     assert shown == ["0", "&lt;0.000001", "0.0000413", "0.00100", "0.0208", "0.100", "0.900"]
 
 
 def test_the_precision_of_a_handful_of_flagged_pairs_or_decoys_is_not_drawn() -> None:
-    beliefs = np.linspace(0, 1, 1001)
-    found = made_audit(beliefs, truth=beliefs > 0.3)
+    correspondence = np.linspace(0, 1, 1001)
+    found = made_audit(correspondence, truth=correspondence > 0.3)
     figure = report._precision_recall(found, made_estimate())
     assert figure is not None
     lines = {line.get_label(): line.get_xydata() for line in figure.axes[0].lines}
@@ -139,7 +142,7 @@ def test_the_precision_of_a_handful_of_flagged_pairs_or_decoys_is_not_drawn() ->
 def test_the_page_says_what_decoys_are_what_is_next_and_what_made_it(tmp_path: Path) -> None:
     given: dict[str, Any] = {
         "title": "audit",
-        "told": ["150 rows held out."],
+        "remarks": ["150 rows held out."],
         "next_step": ("crcl clean <x>", "cleans."),
     }
     found = made_audit(np.linspace(0, 1, 300))
@@ -153,21 +156,21 @@ def test_the_page_says_what_decoys_are_what_is_next_and_what_made_it(tmp_path: P
     assert "Next:" not in text
 
 
-def test_missing_pictures_are_told_with_the_option_that_finds_them(tmp_path: Path) -> None:
+def test_missing_pictures_are_explained_with_what_to_do(tmp_path: Path) -> None:
     found = made_audit(np.array([0.01, 0.02]))
     text = report.write_report(tmp_path / "a", found, title="audit").read_text("utf-8")
-    assert "There are no pictures here: the folder of the images is not known." in text
-    text = report.write_report(tmp_path / "b", found, title="audit", find_image=images_below(tmp_path)).read_text(
+    assert "This page has no pictures: the folder of the images is not known." in text
+    text = report.write_report(tmp_path / "b", found, title="audit", find_image=find_in_folder(tmp_path)).read_text(
         "utf-8"
     )
-    assert "2 images have no picture here: 2 × not found. Give the folder that holds the images." in text
+    assert "2 images have no picture here: 2 × not found. Name the folder that holds the images." in text
 
 
 def test_an_audit_without_beliefs_is_shown_by_similarity(tmp_path: Path) -> None:
     found = made_audit(np.full(30, np.nan))
     page = report.write_report(tmp_path / "report", found, title="imported")
     text = page.read_text("utf-8")
-    assert "There are no beliefs: the 30 pairs are in the order of their similarity" in text
+    assert "The run has no correspondences: its 30 pairs are ordered by similarity" in text
     assert "<svg" not in text
     assert 'id="most"' not in text
     assert [pair[0] for pair in data_of(page)["pairs"]] == list(range(29, -1, -1))
@@ -175,29 +178,29 @@ def test_an_audit_without_beliefs_is_shown_by_similarity(tmp_path: Path) -> None
 
 
 def test_the_gallery_has_the_suspects_and_a_few_more_worst_first(tmp_path: Path) -> None:
-    beliefs = np.concatenate([np.linspace(0.5, 1, 700), np.linspace(0, 0.099, 300)])
-    page = report.write_report(tmp_path / "a", made_audit(beliefs), title="audit")
+    correspondence = np.concatenate([np.linspace(0.5, 1, 700), np.linspace(0, 0.099, 300)])
+    page = report.write_report(tmp_path / "a", made_audit(correspondence), title="audit")
     assert [pair[0] for pair in data_of(page)["pairs"]] == list(range(700, 1000))
-    assert "All 300 flagged pairs, the least believed first." in page.read_text("utf-8")
-    page = report.write_report(tmp_path / "b", made_audit(beliefs), title="audit", most=50)
+    assert "All 300 flagged pairs, the lowest correspondence first." in page.read_text("utf-8")
+    page = report.write_report(tmp_path / "b", made_audit(correspondence), title="audit", most=50)
     assert [pair[0] for pair in data_of(page)["pairs"]] == list(range(700, 750))
-    assert "The 50 least believed of 300 flagged pairs." in page.read_text("utf-8")
-    page = report.write_report(tmp_path / "c", made_audit(beliefs[:990]), title="audit")
-    few = made_audit(np.concatenate([beliefs[:700], beliefs[-10:]]))
+    assert "The 50 of 300 flagged pairs with the lowest correspondence." in page.read_text("utf-8")
+    page = report.write_report(tmp_path / "c", made_audit(correspondence[:990]), title="audit")
+    few = made_audit(np.concatenate([correspondence[:700], correspondence[-10:]]))
     page = report.write_report(tmp_path / "c", few, title="audit")
     assert [pair[5] for pair in data_of(page)["pairs"]] == [True] * 10 + [False] * (report.LEAST - 10)
-    assert "The 200 least believed pairs; 10 of them are flagged." in page.read_text("utf-8")
+    assert "The 200 pairs with the lowest correspondence; 10 of them are flagged." in page.read_text("utf-8")
 
 
 def test_the_first_cards_are_there_without_javascript(tmp_path: Path) -> None:
     found = made_audit(np.linspace(0, 0.09, 300), caption_rows=np.arange(300) + 1000)
-    page = report.write_report(tmp_path / "report", found, title="audit", suggestions=suggestions_of(found))
+    page = report.write_report(tmp_path / "report", replace(found, suggestions=suggestions_of(found)), title="audit")
     text = page.read_text("utf-8")
     body = text[: text.index("<template")]
     assert re.findall(r'<p class="caption" dir="auto">(.*?)</p>', body) == [f"caption {row}" for row in range(24)]
     assert "row 1023<" in body
     assert '<span class="text" dir="auto">caption 24</span> <span class="fit">0.900</span>' in body
-    assert "with JavaScript all 300 are shown" in text
+    assert "enable JavaScript to see all 300" in text
     assert [pair[7] for pair in data_of(page)["pairs"][:1]] == [[[1, 0.9], [2, 0.7]]]  # -1: no third one
 
 
@@ -205,11 +208,10 @@ def test_nothing_of_the_data_is_more_than_text(tmp_path: Path) -> None:
     found = hostile_audit()
     page = report.write_report(
         tmp_path / "report",
-        found,
+        replace(found, suggestions=suggestions_of(found)),
         title=HOSTILE[2],
-        suggestions=suggestions_of(found),
         about=[("data", HOSTILE[1]), ("run", NAMES[1])],
-        told=[HOSTILE[0]],
+        remarks=[HOSTILE[0]],
         next_step=(HOSTILE[2], HOSTILE[1]),
         estimate=made_estimate(),
     )
@@ -254,8 +256,8 @@ def test_the_page_allows_its_own_script_only_and_nothing_from_the_network(tmp_pa
 def test_the_same_audit_gives_the_same_page(tmp_path: Path) -> None:
     truth = np.arange(300) % 3 > 0
     found = made_audit(np.linspace(0, 1, 300), truth=truth)
-    given = {"title": "audit", "estimate": made_estimate(), "suggestions": suggestions_of(found)}
-    pages = [report.write_report(tmp_path / name, found, **given) for name in "ab"]
+    found = replace(found, suggestions=suggestions_of(found))
+    pages = [report.write_report(tmp_path / name, found, title="audit", estimate=made_estimate()) for name in "ab"]
     assert pages[0].read_bytes() == pages[1].read_bytes()
     ids = re.findall(r'\sid="([^"]+)"', pages[0].read_text("utf-8"))
     assert [name for name, count in Counter(ids).items() if count > 1] == []  # of both figures and the page
@@ -280,7 +282,7 @@ def test_each_image_has_one_thumbnail_named_by_its_content(tmp_path: Path) -> No
     (tmp_path / "secret.png").write_bytes(picture("black"))
     names = [*contents, "missing.png", "../secret.png", "a\nb.png"]
     found = made_audit(np.linspace(0, 0.09, 22), images=11, image_ids=names)  # each image with two captions
-    page = report.write_report(tmp_path / "report", found, title="audit", find_image=images_below(photos))
+    page = report.write_report(tmp_path / "report", found, title="audit", find_image=find_in_folder(photos))
     images = {name: thumb for name, *thumb in data_of(page)["images"]}
     thumbs = sorted(path.name for path in (tmp_path / "report" / "thumbs").iterdir())
     assert len(thumbs) == 3
@@ -308,12 +310,11 @@ def test_suggested_images_have_a_smaller_thumbnail(tmp_path: Path) -> None:
     shown: list[tuple[int, int]] = []
     page = report.write_report(
         tmp_path / "report",
-        found,
+        replace(found, suggestions=given),
         title="audit",
-        suggestions=given,
-        find_image=images_below(tmp_path),
+        find_image=find_in_folder(tmp_path),
         most=1,
-        progress=lambda done, all_: shown.append((done, all_)),
+        advance=lambda done, all_: shown.append((done, all_)),
     )
     data = data_of(page)
     assert [(name, width) for name, _, width, _ in data["images"]] == [("0.jpg", 320), ("3.jpg", 128)]
@@ -327,7 +328,7 @@ def test_an_older_report_is_replaced_and_its_thumbnails_removed(tmp_path: Path) 
     for number in range(3):
         (photos / f"{number}.jpg").write_bytes(picture(["red", "green", "blue"][number]))
     first = made_audit(np.array([0.01, 0.02, 0.03]))
-    given: dict[str, Any] = {"title": "audit", "find_image": images_below(photos), "most": 2}
+    given: dict[str, Any] = {"title": "audit", "find_image": find_in_folder(photos), "most": 2}
     page = report.write_report(tmp_path / "report", first, **given)
     thumbs = tmp_path / "report" / "thumbs"
     before = {path.name: path.stat().st_mtime_ns for path in thumbs.iterdir()}
@@ -347,7 +348,7 @@ def test_a_report_that_cannot_be_finished_leaves_the_old_one_whole(
     photos.mkdir()
     for number in range(2):
         (photos / f"{number}.jpg").write_bytes(picture(["red", "green"][number]))
-    given: dict[str, Any] = {"title": "audit", "find_image": images_below(photos), "most": 1}
+    given: dict[str, Any] = {"title": "audit", "find_image": find_in_folder(photos), "most": 1}
     page = report.write_report(tmp_path / "report", made_audit(np.array([0.01, 0.02])), **given)
     before, thumb = page.read_bytes(), data_of(page)["images"][0][1]
 

@@ -1,4 +1,4 @@
-"""The worst pairs as a page shows them: cards in HTML for the first, numbers and plain words in JSON for all."""
+"""The worst pairs as the report shows them: the first as cards in HTML, all of them as JSON for its script."""
 
 import json
 import unicodedata
@@ -10,41 +10,42 @@ from markupsafe import Markup
 
 from crcl.auditing.findings import Findings
 from crcl.auditing.report.thumbnails import Thumbnail, Thumbnails
-from crcl.auditing.suggestions import Suggestions
+from crcl.progress import Advance
 
 SIDE, SUGGESTED_SIDE = 320, 128
-"""Pixels of the thumbnails of pairs, and of images that are only suggested."""
+"""Longest side, in pixels, of the thumbnails of pairs, and of images that are only suggested."""
 LONGEST = 500
-"""Letters of a caption or a name that are shown."""
+"""Captions and names are cut to so many characters."""
 TRUTHS = ("really a mismatch", "really a match")
 _UNSAFE = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
 
 class Gallery:
-    """What the page shows of the worst pairs; images and captions are named by number, so that each is there once."""
+    """The worst pairs with their suggestions; each image and caption is stored once and referred to by number."""
 
-    def __init__(self, audit: Findings, suggestions: Suggestions | None, rows: np.ndarray) -> None:
+    def __init__(self, audit: Findings, rows: np.ndarray) -> None:
         self.audit = audit
         self.images: dict[int, int] = {}
-        """Numbers in the page by those in the data."""
+        """Number of an image in the page, by its number in the data."""
         self.captions: dict[str, int] = {}
         self.pictures: list[Thumbnail | None] = []
         pairs = audit.pairs
         own = [self._image(int(pairs.image_index[row])) for row in rows]
         self.suspected = len(self.images)
-        """So many images are shown with a pair; the others are only suggested."""
-        place = {} if suggestions is None else {int(row): place for place, row in enumerate(suggestions.rows)}
+        """The first so many images belong to pairs; the others are only suggested."""
+        suggested = () if audit.suggestions is None else audit.suggestions.rows
+        place = {int(row): place for place, row in enumerate(suggested)}
         table_rows = pairs.rows[rows]
         self.pairs: list[list[Any]] = [
             [
                 int(table_row),
                 image,
                 self._caption(pairs.captions[row]),
-                _belief(audit.correspondence[row]),
+                _significant(audit.correspondence[row]),
                 _number(audit.similarity[row]),
                 bool(audit.correspondence[row] < audit.threshold),
                 None if pairs.truth is None else bool(pairs.truth[row]),
-                *self._suggested(suggestions, place.get(int(row))),
+                *self._suggested(place.get(int(row))),
             ]
             for row, table_row, image in zip(rows, table_rows, own, strict=True)
         ]
@@ -56,7 +57,8 @@ class Gallery:
     def _caption(self, caption: str) -> int:
         return self.captions.setdefault(plain_caption(caption), len(self.captions))
 
-    def _suggested(self, suggestions: Suggestions | None, place: int | None) -> tuple[list[Any], list[Any]]:
+    def _suggested(self, place: int | None) -> tuple[list[Any], list[Any]]:
+        suggestions = self.audit.suggestions
         if suggestions is None or place is None:
             return [], []
         captions = zip(suggestions.captions[place], suggestions.caption_similarity[place], strict=True)
@@ -67,8 +69,8 @@ class Gallery:
             [[self._image(int(image)), _number(fit)] for image, fit in images if image >= 0],
         )
 
-    def add_pictures(self, thumbnails: Thumbnails | None, progress: Callable[[int, int], None] | None) -> None:
-        """A thumbnail of each image."""
+    def add_pictures(self, thumbnails: Thumbnails | None, advance: Advance | None) -> None:
+        """Make a thumbnail of each image."""
         if thumbnails is None:
             self.pictures = [None] * len(self.images)
             return
@@ -76,14 +78,14 @@ class Gallery:
         for number, image in enumerate(self.images):
             side = SIDE if number < self.suspected else SUGGESTED_SIDE
             self.pictures.append(thumbnails.make(str(ids[image]), side=side))
-            if progress is not None:
-                progress(number + 1, len(self.images))
+            if advance is not None:
+                advance(number + 1, len(self.images))
 
     def data(self) -> Markup:
-        """All of it for the page's script: JSON in ASCII, without any letter that means something in HTML."""
+        """All pairs for the page's script: JSON in ASCII, without characters that have a meaning in HTML."""
         images = [[name, *(picture or (None, 0, 0))] for name, picture in zip(self.names, self.pictures, strict=True)]
         content = {
-            "believes": self.audit.believes,
+            "hasCorrespondence": self.audit.has_correspondence,
             "truths": TRUTHS,
             "images": images,
             "captions": list(self.captions),
@@ -92,17 +94,17 @@ class Gallery:
         return Markup(json.dumps(content, separators=(",", ":"), allow_nan=False).translate(_UNSAFE))
 
     def cards(self, count: int) -> list[dict[str, Any]]:
-        """The first pairs as the template shows them."""
+        """The first pairs as the template reads them."""
         captions, cards = list(self.captions), []
-        for row, image, caption, belief, similarity, flagged, truth, others, images in self.pairs[:count]:
+        for row, image, caption, correspondence, similarity, flagged, truth, others, images in self.pairs[:count]:
             picture = self.pictures[image] or Thumbnail("", 0, 0)
             cards.append(
                 blank_card()
                 | {
                     **{"row": row, "name": self.names[image], "caption": captions[caption], "flagged": flagged},
                     **{"thumb": picture.file, "width": picture.width, "height": picture.height},
-                    **{"belief": _digits(belief), "similarity": _decimals(similarity)},
-                    "percent": round(100 * (belief or 0), 2),
+                    **{"correspondence": _digits(correspondence), "similarity": _decimals(similarity)},
+                    "percent": round(100 * (correspondence or 0), 2),
                     "tag": "" if truth is None else TRUTHS[truth],
                     "captions": [(captions[other], _decimals(fit)) for other, fit in others],
                     "images": [
@@ -115,24 +117,24 @@ class Gallery:
 
 
 def blank_card() -> dict[str, Any]:
-    """A card of nothing, with one suggestion of each kind, which the page's script fills."""
-    texts = dict.fromkeys(("row", "name", "caption", "thumb", "belief", "similarity", "tag"), "")
+    """An empty card with one suggestion of each kind: the template that the page's script fills."""
+    texts = dict.fromkeys(("row", "name", "caption", "thumb", "correspondence", "similarity", "tag"), "")
     numbers = dict.fromkeys(("width", "height", "percent"), 0)
     return texts | numbers | {"flagged": True, "captions": [("", "")], "images": [("", "", 0, 0, "")]}
 
 
 def _number(value: float | np.floating) -> float | None:
-    """For JSON: four decimals, nothing for NaN."""
+    """A number for JSON: four decimals, None for NaN."""
     return round(float(value), 4) if np.isfinite(value) else None
 
 
-def _belief(value: float | np.floating) -> float | None:
-    """For JSON: four digits that count, since beliefs may be very small; nothing for NaN."""
+def _significant(value: float | np.floating) -> float | None:
+    """A number for JSON: four significant digits, since correspondences may be very small; None for NaN."""
     return float(f"{value:.4g}") if np.isfinite(value) else None
 
 
 def _digits(value: float | None) -> str:
-    """Three digits that count; the same as in report.js."""
+    """Three significant digits, formatted as report.js does."""
     if value is None:
         return "–"
     if value < 1e-6:
@@ -145,17 +147,17 @@ def _decimals(value: float | None) -> str:
 
 
 def plain_caption(text: str) -> str:
-    """Cut to what is shown, without control characters and turned directions; line breaks and other signs stay."""
+    """A caption cut to `LONGEST`, with control and text-direction characters escaped; line breaks stay."""
     return _plain(text, _shown_in_captions)
 
 
 def _shown_in_captions(letter: str) -> bool:
-    turned = "\u202a" <= letter <= "\u202e" or "\u2066" <= letter <= "\u2069"
-    return letter in "\t\n\r" or (unicodedata.category(letter) not in ("Cc", "Cs") and not turned)
+    directional = "\u202a" <= letter <= "\u202e" or "\u2066" <= letter <= "\u2069"
+    return letter in "\t\n\r" or (unicodedata.category(letter) not in ("Cc", "Cs") and not directional)
 
 
 def plain_name(text: str) -> str:
-    """Cut to what is shown, with every letter visible: a line break or a turned direction in a name is a trap."""
+    """A name cut to `LONGEST`, with every invisible character escaped: in file names these mislead."""
     return _plain(text, str.isprintable)
 
 

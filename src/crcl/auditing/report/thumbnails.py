@@ -1,4 +1,4 @@
-"""Small images for a page: JPEG files named by the content of the images that they were made from."""
+"""Thumbnails for the report: JPEG files named by the content of the images that they were made from."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ from crcl.data.images import UnusableError, Wanted, decode, locate, read_file
 from crcl.errors import TrainingError
 
 FindImage = Callable[[str], Path | None]
-"""Gives the file of an image by its name; None where there is none."""
+"""Returns the file of an image by its name; None where there is none."""
 _OURS = re.compile(r"[0-9a-f]{24}-[0-9]+\.jpg")
 _QUALITY = 82
 
@@ -27,8 +27,8 @@ class Thumbnail(NamedTuple):
     height: int
 
 
-def images_below(folder: Path) -> FindImage:
-    """Finds images by their path from a folder on; none that lead out of it."""
+def find_in_folder(folder: Path) -> FindImage:
+    """A function that finds images by their path relative to a folder, never outside of it."""
 
     def find(name: str) -> Path | None:
         try:
@@ -40,18 +40,18 @@ def images_below(folder: Path) -> FindImage:
 
 
 class Thumbnails:
-    """A folder of thumbnails that is filled one by one; what was there before is used again."""
+    """A folder of thumbnails; those of an earlier report are used again."""
 
     def __init__(self, folder: Path, find_image: FindImage) -> None:
         self.folder = folder
         self.find_image = find_image
         self.files: set[str] = set()
-        """All that were asked for."""
+        """Thumbnails of this report."""
         self.reasons: Counter[str] = Counter()
-        """Why images have none, and how many."""
+        """Why images have no thumbnail, with how many."""
 
     def make(self, name: str, *, side: int) -> Thumbnail | None:
-        """The thumbnail of an image, `side` pixels wide and high at the most; None where it cannot be used."""
+        """The thumbnail of an image, at most `side` pixels wide and high; None where the image cannot be used."""
         try:
             path = self.find_image(name)
             if path is None:
@@ -59,8 +59,7 @@ class Thumbnails:
             content = read_file(Wanted(str(path), None))
             made = self._made(content, side)
         except UnusableError as reason:
-            # without what is said of one image only
-            self.reasons[str(reason).partition(" (")[0]] += 1
+            self.reasons[str(reason).partition(" (")[0]] += 1  # details of one image are in brackets
             return None
         self.files.add(made.file)
         return made
@@ -82,8 +81,8 @@ class Thumbnails:
             raise TrainingError(f"could not save {path}: {error.strerror or error}; make room and try again") from error
         return Thumbnail(path.name, *small.size)
 
-    def forget_others(self) -> None:
-        """Remove thumbnails that nobody asked for this time."""
+    def remove_unused(self) -> None:
+        """Remove thumbnails of earlier reports that this one does not show."""
         for path in self.folder.iterdir():
             name = path.name.removeprefix(".").removesuffix(".tmp")
             if _OURS.fullmatch(name) and path.name not in self.files:

@@ -1,12 +1,12 @@
 "use strict";
-// Fills and orders the cards. What comes from the data reaches the page as text and as properties only, never as HTML.
+// Fills, filters and sorts the cards. Text from the data is set as text or as a property, never as HTML.
 (() => {
   const STEP = 48; // cards added at a time
   const at = (id) => document.getElementById(id);
   const data = JSON.parse(at("data").textContent);
   const pairs = data.pairs.map(
-    ([row, image, caption, belief, similarity, flagged, truth, captions, images], place) => ({
-      place, row, image, belief, similarity, flagged, truth, captions, images,
+    ([row, image, caption, correspondence, similarity, flagged, truth, captions, images], place) => ({
+      place, row, image, correspondence, similarity, flagged, truth, captions, images,
       name: data.images[image][0],
       caption: data.captions[caption],
       words: `${data.captions[caption]}\n${data.images[image][0]}`.toLowerCase(),
@@ -23,12 +23,12 @@
   };
   const blank = at("blank").content.firstElementChild;
   const list = at("cards"), button = at("more"), find = at("find"), order = at("order"), most = at("most");
-  const levels = data.believes ? [...new Set(pairs.map((pair) => pair.belief))].sort((a, b) => a - b) : [];
+  const levels = data.hasCorrespondence ? [...new Set(pairs.map((pair) => pair.correspondence))].sort((a, b) => a - b) : [];
   const printed = Number(list.dataset.printed);
   let chosen = [], shown = 0, waiting = 0;
 
   const number = (value) => (value === null ? "–" : value.toFixed(3));
-  const belief = (value) => (value === 0 ? "0" : value < 1e-6 ? "<0.000001" : value.toPrecision(3)); // as in gallery.py
+  const digits = (value) => (value === 0 ? "0" : value < 1e-6 ? "<0.000001" : value.toPrecision(3)); // as in gallery.py
 
   function picture(image, node, missing) {
     const [, thumb, width, height] = data.images[image];
@@ -56,14 +56,14 @@
 
   function cardOf(pair, place) {
     const card = blank.cloneNode(true);
-    if (place < printed) for (const image of card.querySelectorAll("img")) image.loading = "eager"; // paper does not wait
+    if (place < printed) for (const image of card.querySelectorAll("img")) image.loading = "eager"; // printing does not wait for lazy images
     const part = (name) => card.querySelector(`.${name}`);
     card.classList.toggle("unflagged", !pair.flagged);
     picture(pair.image, part("large"), part("missing"));
     part("caption").textContent = pair.caption;
-    if (data.believes) {
-      part("filled").style.width = `${100 * pair.belief}%`;
-      part("belief").textContent = belief(pair.belief);
+    if (data.hasCorrespondence) {
+      part("filled").style.width = `${100 * pair.correspondence}%`;
+      part("correspondence").textContent = digits(pair.correspondence);
     }
     part("similarity").textContent = number(pair.similarity);
     part("name").textContent = part("name").title = pair.name;
@@ -90,17 +90,17 @@
     shown += next.length;
     button.hidden = shown >= chosen.length;
     seen.unobserve(button);
-    if (!button.hidden) seen.observe(button); // tells at once if it is still in sight
+    if (!button.hidden) seen.observe(button); // reports at once if the button is still visible
   }
 
   function choose() {
     const wanted = find.value.toLowerCase().split(/\s+/).filter(Boolean);
     const limit = most === null || !levels.length ? Infinity : levels[most.value];
     if (most !== null) {
-      at("limit").textContent = levels.length ? belief(limit) : "–";
+      at("limit").textContent = levels.length ? digits(limit) : "–";
       most.setAttribute("aria-valuetext", at("limit").textContent);
     }
-    chosen = pairs.filter((pair) => pair.belief <= limit && wanted.every((word) => pair.words.includes(word)));
+    chosen = pairs.filter((pair) => pair.correspondence <= limit && wanted.every((word) => pair.words.includes(word)));
     chosen.sort(orders[order.value]);
     list.replaceChildren();
     shown = 0;
@@ -109,7 +109,7 @@
     at("status").textContent = chosen.length === pairs.length ? `${all} pairs` : `${some} of ${all} pairs`;
     at("on-paper").hidden = chosen.length <= printed && chosen.length === pairs.length;
     const first = chosen.length > printed ? `the first ${printed} of ${some}` : some;
-    at("on-paper").textContent = `Printed: ${first}${chosen.length === pairs.length ? "" : " that fit the filter"}.`;
+    at("on-paper").textContent = `Printed: ${first}${chosen.length === pairs.length ? "" : " that match the filter"}.`;
     at("none").hidden = chosen.length > 0 || pairs.length === 0;
   }
 
@@ -124,7 +124,7 @@
   order.addEventListener("change", choose);
   if (most !== null) most.addEventListener("input", soon);
   button.addEventListener("click", showMore);
-  if (most !== null) most.value = most.max = Math.max(levels.length - 1, 0); // a step is one belief, however small
+  if (most !== null) most.value = most.max = Math.max(levels.length - 1, 0); // one step per value, however small
   document.documentElement.classList.add("scripted");
   choose();
 })();

@@ -1,13 +1,13 @@
-"""From a run to an audit: correspondences, what the decoys say, similarities, suggestions."""
+"""Auditing the training pairs of a run: correspondences, estimates by decoys, similarities, suggestions."""
 
 from pathlib import Path
 
 from crcl.auditing.clean import Cleaned, clean, refuse_output
 from crcl.auditing.findings import find
-from crcl.auditing.prepare import remembered_images
-from crcl.auditing.report.thumbnails import images_below
+from crcl.auditing.prepare import recorded_image_folder
+from crcl.auditing.report.thumbnails import find_in_folder
 from crcl.auditing.result import Audit, Origin, suggest_more
-from crcl.auditing.thresholds import Choice, beliefs_of, choose_threshold, refuse_unsure
+from crcl.auditing.thresholds import Choice, choose_threshold, read_correspondences, refuse_unsure
 from crcl.config import Config
 from crcl.data.pairs import Pairs
 from crcl.data.sources.rows import USUAL
@@ -18,10 +18,10 @@ from crcl.runs.folder import Run
 from crcl.training.inputs import audited_pairs
 
 SUGGESTED = 10_000
-"""Suspects that get suggestions, unless told otherwise."""
+"""Default number of suspects that get suggestions."""
 
 
-def judge(
+def audit_run(
     model: Model,
     data: Pairs,
     choice: Choice,
@@ -42,12 +42,12 @@ def judge(
     """
     run, config = model.run, model.config
     report_unfinished(run, config, progress)
-    beliefs = beliefs_of(run)
+    correspondences = read_correspondences(run)
     own = config.own_threshold()
-    threshold = choose_threshold(beliefs, choice, own=own, method=config.method, progress=progress)
+    threshold = choose_threshold(correspondences, choice, own=own, method=config.method, progress=progress)
     pairs = audited_pairs(run, config, data)
     features = None if data.location is None else data.location.features
-    folder = images or remembered_images(features) or data.image_folder
+    folder = images or recorded_image_folder(features) or data.image_folder
     origin = Origin(
         run=run,
         conditions=conditions(run, config),
@@ -55,16 +55,16 @@ def judge(
         own_threshold=own,
         data=data,
         scorer=model.scorer,
-        find_image=None if folder is None else images_below(folder),
+        find_image=None if folder is None else find_in_folder(folder),
         suggest=suggest,
     )
     with progress.task("similarities") as advance:
         similarity = model.scorer.pair_similarities(pairs, advance=advance)
-    found = find(pairs, beliefs.correspondence, similarity, threshold=threshold)
+    found = find(pairs, correspondences.correspondence, similarity, threshold=threshold)
     suggestions = suggest_more(origin, found, None, progress)
     if suggestions is not None:
-        found = find(pairs, beliefs.correspondence, similarity, threshold=threshold, suggestions=suggestions)
-    return Audit(found, beliefs, origin)
+        found = find(pairs, correspondences.correspondence, similarity, threshold=threshold, suggestions=suggestions)
+    return Audit(found, correspondences, origin)
 
 
 def clean_run(
@@ -78,15 +78,15 @@ def clean_run(
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> Cleaned:
-    """Write the table of a run again without the suspects; nothing is scored."""
+    """Write the table of a run again without the suspects, from the run's correspondences alone."""
     where = "" if data.location is None else data.location.path
     refuse_output(Path(where), path, overwrite=overwrite)
     report_unfinished(run, config, progress)
     run.load_ledger()  # refuses a run without correspondences
-    beliefs = beliefs_of(run)
+    correspondences = read_correspondences(run)
     own = config.own_threshold()
-    threshold = choose_threshold(beliefs, choice, own=own, method=config.method, progress=progress)
-    refuse_unsure(beliefs, choice.threshold, run.path, mark=mark)
+    threshold = choose_threshold(correspondences, choice, own=own, method=config.method, progress=progress)
+    refuse_unsure(correspondences, choice.threshold, run.path, mark=mark)
     pairs = audited_pairs(run, config, data)
     columns = data.location.columns if data.location is not None else USUAL
     return clean(

@@ -1,0 +1,165 @@
+"""Auditing pairs and cleaning data."""
+
+from pathlib import Path
+from typing import Any
+
+from crcl.api.common import (
+    AnyRun,
+    Settings,
+    Shown,
+    as_settings,
+    is_run,
+    open_model,
+    pairs_of,
+    path_of,
+    receiver,
+    run_data,
+)
+from crcl.auditing.audit import SUGGESTED, audit_run, clean_run
+from crcl.auditing.clean import Cleaned
+from crcl.auditing.prepare import Preparation, prepare
+from crcl.auditing.result import Audit
+from crcl.auditing.thresholds import Choice
+from crcl.data import decoys as known_mismatches
+from crcl.data.pairs import Pairs
+from crcl.errors import InputError, Interrupted
+from crcl.retrieval.model import Model
+from crcl.runs.describe import stored_config
+from crcl.runs.folder import Run
+
+
+def audit(
+    source: Any,
+    folder: str | Path | None = None,
+    *,
+    images: str | Path | None = None,
+    data: Any = None,
+    model: str | None = None,
+    threshold: float | None = None,
+    precision: float | None = None,
+    suggest: int = SUGGESTED,
+    decoys: float | None = None,
+    preset: str | None = None,
+    seed: int | None = None,
+    settings: Settings = None,
+    device: str = "auto",
+    memory: float | None = None,
+    overwrite: bool = False,
+    progress: Shown = False,
+) -> Audit:
+    """Find out which pairs are wrong, how sure that is, what would match instead, and how many are wrong in all.
+
+    Given data, the audit makes features where there are none and trains CRCL with decoys: known mismatches, from which
+    it estimates its precision and recall. Every step is saved in `folder`, and the same call resumes it. Given a run,
+    the audit judges the run's training pairs; parameters of the training (`folder`, `model`, `decoys`, `preset`,
+    `seed`, `settings`, `overwrite`) are refused.
+
+    Args:
+        source: Pairs, or anything that `read` takes; or a run.
+        folder: Where features and the run go; `NAME-audit` in the current folder, if not given.
+        images: The folder of the image files; the data's own, if not given.
+        data: The data of a run, if it has moved: a path or pairs.
+        model: Vision model for the images: a saved model's folder or a hub name. Photos need one.
+        threshold: Flag all pairs with a lower correspondence.
+        precision: Or flag as many as possible at this estimated precision, such as 0.95. With neither, the threshold
+            has the best estimated F1; without decoys it is the method's own.
+        suggest: How many suspects, the worst first, get suggestions of what would match.
+        decoys: Known mismatches to add, as a share of the pairs; 0.05, if not given.
+        preset: A shipped set of settings; chosen by the data, if not given.
+        seed: Seed of weights, batches and decoys; 0, if not given.
+        settings: Any other settings of the training.
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+        memory: GiB for intermediate results.
+        overwrite: Train again in place of an earlier audit in that folder.
+        progress: True shows progress on the terminal; a `Progress` of your own receives it.
+
+    Returns:
+        The audit: estimates with intervals and the pairs as a table. It can write a report and a cleaned copy.
+
+    Example:
+        >>> audit = crcl.audit("pairs.csv", images="photos", model="openai/clip-vit-base-patch32")
+        >>> audit.rate
+        0.212 (0.0714 to 0.32)
+        >>> audit.report("report")
+        PosixPath('report/index.html')
+    """
+    shown, choice = receiver(progress), Choice(threshold, precision)
+    folder_of_images = None if images is None else Path(images)
+    if is_run(source):
+        opened = open_model(source, device=device, memory=memory)
+        training = {"folder": folder, "model": model, "decoys": decoys, "preset": preset, "seed": seed}
+        _refuse_training(source, training | {"settings": settings, "overwrite": overwrite or None})
+        pairs = run_data(opened.config, data, images=folder_of_images)
+    else:
+        pairs = pairs_of(source, images=folder_of_images)
+        if data is not None:
+            raise InputError("this is data, not a run", where=pairs.name, hint="leave {data} out")
+        how = Preparation(
+            model=model,
+            decoys=known_mismatches.SHARE if decoys is None else decoys,
+            preset=preset,
+            seed=seed or 0,
+            device=device,
+            memory=memory,
+            settings=as_settings(settings),
+            overwrite=overwrite,
+        )
+        run, pairs = prepare(pairs, audit_folder(source, folder), how, progress=shown)
+        opened = Model.open(run.path, device=device, memory=memory)
+    try:
+        return audit_run(opened, pairs, choice, images=folder_of_images, suggest=suggest, progress=shown)
+    except KeyboardInterrupt:  # the training is done: the same call resumes after it
+        raise Interrupted from None
+
+
+def clean(
+    run: AnyRun,
+    path: str | Path,
+    *,
+    threshold: float | None = None,
+    precision: float | None = None,
+    mark: bool = False,
+    data: Any = None,
+    overwrite: bool = False,
+    progress: Shown = False,
+) -> Cleaned:
+    """Write a copy of a run's table without the suspects, from the correspondences in the run alone.
+
+    Args:
+        run: A run, trained on a table.
+        path: The file to write, in the format of that table. The table itself is never touched.
+        threshold: Remove pairs with a lower correspondence.
+        precision: Or remove as many as possible at this estimated precision.
+        mark: Keep all rows, and add a column `correspondence` instead.
+        data: The run's table, if it has moved: a path or pairs.
+        overwrite: Replace an existing file.
+        progress: True shows messages on the terminal; a `Progress` of your own receives them.
+
+    Returns:
+        How many rows were removed, how many were kept, how many of these were not judged; and the threshold.
+
+    Example:
+        >>> crcl.clean("pairs-audit/run", "cleaner.csv", threshold=0.2)
+        Cleaned(removed=7, kept=105, unjudged=24, threshold=0.2)
+    """
+    choice = Choice(threshold, precision)
+    opened = Run.open(path_of(run))
+    config = stored_config(opened)
+    pairs = run_data(config, data)
+    return clean_run(
+        opened, config, pairs, Path(path), choice, mark=mark, overwrite=overwrite, progress=receiver(progress)
+    )
+
+
+def audit_folder(source: Any, folder: str | Path | None = None) -> Path:
+    """The folder of an audit of data: the given one, or `NAME-audit` in the current folder."""
+    if folder is not None:
+        return Path(folder)
+    named = source.name if isinstance(source, Pairs) and source.location is not None else source
+    return Path(f"{Path(named).absolute().stem}-audit" if isinstance(named, str | Path) else "pairs-audit")
+
+
+def _refuse_training(run: AnyRun, given: dict[str, Any]) -> None:
+    names = ", ".join(f"{{{name}}}" for name, value in given.items() if value is not None)
+    if names:
+        raise InputError("a run, which is trained already", where=path_of(run), hint=f"leave {names} out")

@@ -1,0 +1,94 @@
+"""What an audit found, in sentences, and the numbers in them."""
+
+import numpy as np
+
+from crcl.auditing.estimate import Estimate
+from crcl.auditing.findings import Findings
+
+LOW_MEAN = 0.2
+"""Mean correspondence below which a fixed threshold says little."""
+
+
+def summary(audit: Findings, estimate: Estimate | None = None, *, unsure: str = "") -> list[str]:
+    """What an audit found: how many pairs are flagged, what the decoys estimate, and the truth where it is known.
+
+    Args:
+        audit: The pairs with their correspondences and the threshold.
+        estimate: The estimate by decoys, if there is one.
+        unsure: Why the decoys allow no estimate, where they do not.
+    """
+    pairs, flagged, at = len(audit.pairs), len(audit.suspects), f"{audit.threshold:g}"
+    if not audit.has_correspondence:
+        return [f"The run has no correspondences: its {pairs:,} pairs are ordered by similarity, and none is flagged."]
+    if estimate is not None:
+        low, high = (f"{100 * bound:.1f}" for bound in (estimate.low, estimate.high))
+        at_threshold = estimate.at(audit.threshold)
+        interval = precision_interval(audit, estimate)
+        sure = (
+            f"estimated precision {percent(at_threshold.precision)}{interval and f' ({interval})'}, "
+            f"recall {percent(at_threshold.recall)}"
+        )
+        found = [
+            f"An estimated {percent(estimate.rate, 1)} ({low}–{high}) of {pairs:,} pairs are mismatched. At threshold "
+            + (f"{at}, {flagged:,} are flagged: {sure}." if flagged else f"{at}, none is flagged.")
+        ]
+    elif unsure and not audit.threshold:
+        found = [
+            f"None of the {pairs:,} pairs is flagged: {unsure}. The pairs are ordered by correspondence; choose a "
+            "threshold by looking at the pairs around it."
+        ]
+    else:
+        found = [f"At threshold {at}, {flagged:,} of {pairs:,} pairs ({percent(flagged / pairs, 1)}) are flagged."]
+    truth = true_numbers(audit)
+    if truth is not None:
+        rate, precision, recall = (percent(value, 1) for value in truth)
+        found.append(
+            f"The truth is known from injected noise: {rate} are mismatched; precision is {precision}, recall {recall}."
+        )
+    return found
+
+
+def caveats(audit: Findings, estimate: Estimate | None = None) -> list[str]:
+    """Reasons to trust the threshold less than the order of the pairs."""
+    if not audit.has_correspondence or estimate is not None:
+        return []
+    mean = audit.correspondence.mean()
+    if mean >= LOW_MEAN:
+        return []
+    return [
+        f"The mean correspondence is {mean:.3f}, which is low: with few pairs, few epochs or many captions that say "
+        "the same, correspondences stay low. Trust the order of the pairs more than the threshold, and choose one by "
+        "looking at the pairs around it."
+    ]
+
+
+def precision_interval(audit: Findings, estimate: Estimate) -> str:
+    """The interval of the estimated precision in percent, such as `84–92`; empty where nothing is flagged."""
+    interval = estimate.precision_interval(audit.threshold)
+    if interval is None:
+        return ""
+    precision = estimate.at(audit.threshold).precision
+    return f"{100 * np.fmin(interval[0], precision):.0f}–{100 * np.fmax(interval[1], precision):.0f}"
+
+
+def true_numbers(audit: Findings) -> tuple[float, float, float] | None:
+    """Share of mismatched pairs, precision and recall at the threshold; None where the truth is not known."""
+    truth = audit.pairs.truth
+    if truth is None or not audit.has_correspondence:
+        return None
+    precision, recall = true_curves(audit.correspondence, truth, np.array([audit.threshold]))
+    return float(1 - truth.mean()), float(precision[0]), float(recall[0])
+
+
+def true_curves(correspondence: np.ndarray, truth: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Precision and recall at each threshold, (T,) each; NaN where no pair is flagged or none is mismatched."""
+    at = thresholds.astype(correspondence.dtype)
+    flagged = np.searchsorted(np.sort(correspondence), at).astype(np.float64)
+    found = np.searchsorted(np.sort(correspondence[~truth]), at).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return found / flagged, found / (~truth).sum()
+
+
+def percent(share: float, decimals: int = 0) -> str:
+    """A share as `12 %`, or `unknown` for NaN."""
+    return f"{100 * share:.{decimals}f} %" if np.isfinite(share) else "unknown"
