@@ -56,7 +56,8 @@ def audit(
 
     Args:
         source: Pairs, or anything that `read` takes; or a run.
-        folder: Where features and the run go; `NAME-audit` in the current folder, if not given.
+        folder: Where features and the run go; `NAME-audit` in the current folder, if not given, and `memory-audit` for
+            data in memory.
         images: The folder of the image files; the data's own, if not given.
         data: The data of a run, if it has moved: a path or pairs.
         model: Vision model for the images: a saved model's folder or a hub name. Photos need one.
@@ -152,11 +153,11 @@ def clean(
 
 
 def audit_folder(source: Any, folder: str | Path | None = None) -> Path:
-    """The folder of an audit of data: the given one, or `NAME-audit` in the current folder."""
+    """The given folder, or `NAME-audit` in the current one; `memory-audit` for data without a name."""
     if folder is not None:
         return Path(folder)
     named = source.name if isinstance(source, Pairs) and source.location is not None else source
-    return Path(f"{Path(named).absolute().stem}-audit" if isinstance(named, str | Path) else "pairs-audit")
+    return Path(f"{Path(named).absolute().stem}-audit" if isinstance(named, str | Path) else "memory-audit")
 
 
 def _refuse_training(run: AnyRun, given: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ def is_run(data: Any) -> bool:
     """Whether this is a run rather than data: an existing path that has no layout of data must be a run."""
     if isinstance(data, Run | Model):
         return True
-    return isinstance(data, str | Path) and layout_of(data) is None and Path(data).exists()
+    return isinstance(data, str | Path) and bool(str(data)) and layout_of(data) is None and Path(data).exists()
 
 
 def path_of(run: AnyRun) -> Path:

@@ -143,7 +143,9 @@ def _explain_existing(run: Path, *, exists: bool) -> Iterator[None]:
         if not exists:
             raise
         ways = InputError(
-            "exists already", where=run, hint="pass {overwrite} to train again, or another {folder} to keep both"
+            "exists already",
+            where=run,
+            hint="audit this run as it is, pass {overwrite} to train again, or another {folder} to keep both",
         )
         raise InputError.several([error, ways]) from error
 

@@ -15,12 +15,17 @@ OPTIONAL: dict[str, type] = {"imported": str, "features": str, "made": dict}
 def read_about(path: Path) -> dict[str, Any]:
     """The content of a run's config.json; raises an error if it has another format or is incomplete."""
     if not path.is_dir():
-        what = "a file, neither a run folder nor a table (.csv .tsv .jsonl .parquet)" if path.exists() else ""
-        raise InputError(what or "no such run folder", where=path)
+        if path.exists():
+            raise InputError("a file, expected a run folder", where=path, hint="name a run, such as DATA-audit/run")
+        raise InputError("no such run folder", where=path)
     if not (path / "config.json").is_file():
         if (path / "run" / "config.json").is_file():
             raise InputError(f"not a run folder (it has no config.json); did you mean {path / 'run'}?", where=path)
-        raise InputError("not a run folder (it has no config.json)", where=path, hint="{train()} makes one")
+        raise InputError(
+            "neither a run folder (it has no config.json) nor data in a known layout",
+            where=path,
+            hint="{train()} makes a run",
+        )
     about = read_json(path / "config.json")
     found = about.get("format") if isinstance(about, dict) else None
     if found != FORMAT:

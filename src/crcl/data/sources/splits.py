@@ -37,7 +37,7 @@ def rows_of(name: str, rows: pa.Table, split: str) -> np.ndarray:
         raise InputError(
             f"no row of split '{split}'{did_you_mean(split, there)}; splits: {', '.join(there)}",
             where=name,
-            hint="training needs train and dev (or val), or train only, of which a tenth of the images becomes dev",
+            hint="name one of these; training needs train and dev (or val), or train only: a tenth of it becomes dev",
         )
     return chosen
 
