@@ -21,11 +21,7 @@ def read_about(path: Path) -> dict[str, Any]:
     if not (path / "config.json").is_file():
         if (path / "run" / "config.json").is_file():
             raise InputError(f"not a run folder (it has no config.json); did you mean {path / 'run'}?", where=path)
-        raise InputError(
-            "neither a run folder (it has no config.json) nor data in a known layout",
-            where=path,
-            hint="{train()} makes a run",
-        )
+        raise InputError("not a run folder (it has no config.json)", where=path, hint="{train()} makes one")
     about = read_json(path / "config.json")
     found = about.get("format") if isinstance(about, dict) else None
     if found != FORMAT:
