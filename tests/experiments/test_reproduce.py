@@ -536,7 +536,7 @@ def test_ctrl_c_is_passed_on_to_processes(data: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(time, "sleep", press)
     with pytest.raises(KeyboardInterrupt):
         jobs.train_apart(Store(tmp_path), [job], 2, progress=SILENT)
-    assert "stopped; what was saved is kept" in (tmp_path / "logs" / f"{job.key}.log").read_text("utf-8")
+    assert "stopped; finished work is saved" in (tmp_path / "logs" / f"{job.key}.log").read_text("utf-8")
     with locked(tmp_path / "runs" / job.key):  # nobody trains there any more
         assert not Store(tmp_path).finished(job)
 
