@@ -1,6 +1,7 @@
 """The documentation site builds without a warning, and loads nothing from elsewhere."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,3 +37,32 @@ def test_nothing_is_loaded_from_outside_the_site(site: Path) -> None:
         assert tags == [], page
     for style in site.rglob("*.css"):
         assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text("utf-8")) == [], style
+
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+
+
+@pytest.mark.skipif(
+    not (CHROMIUM and DRIVER),
+    reason="Chromium is missing: on Debian, apt-get install chromium chromium-driver; elsewhere put chromium and "
+    "chromedriver on the PATH",
+)
+def test_on_a_phone_no_page_is_too_wide_and_no_picture_is_missing(site: Path) -> None:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(word)
+    options.add_experimental_option("mobileEmulation", {"deviceMetrics": {"width": 390, "height": 844}})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
+    try:
+        for page in site.rglob("*.html"):
+            driver.get(page.as_uri())
+            width = driver.execute_script("return document.documentElement.scrollWidth")
+            missing = driver.execute_script(
+                "return [...document.images].filter((image) => !image.naturalWidth).map((image) => image.src)"
+            )
+            assert (width, missing) == (390, []), page.name
+    finally:
+        driver.quit()
