@@ -14,7 +14,7 @@ from crcl import config
 from crcl.errors import InputError
 from crcl.experiments.keys import is_read, job_key
 from crcl.losses import info_nce
-from crcl.matchers import MATCHERS, Encoded, MadeFor, MatcherRecord, MatcherSettings
+from crcl.matchers import MATCHERS, BuildContext, Encoded, MatcherRecord, MatcherSettings
 from crcl.matchers.base import inner_products, l2
 from crcl.methods import METHODS, MethodRecord
 from crcl.methods.base import Learner, Plan
@@ -82,8 +82,8 @@ class Mean(nn.Module):
         return inner_products(images.features, texts.features)
 
 
-def make(settings: MeanSettings, made_for: MadeFor) -> Mean:
-    features, vocabulary = made_for.sizes["features"], made_for.sizes["vocabulary"]
+def make(settings: MeanSettings, context: BuildContext) -> Mean:
+    features, vocabulary = context.sizes["features"], context.sizes["vocabulary"]
     return Mean(features=features, vocabulary=vocabulary, embedding=settings.embedding, slope=settings.slope)
 
 

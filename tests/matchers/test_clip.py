@@ -360,7 +360,10 @@ HOSTILE: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: change(folder, "config.json", "text_config", vocab_size=2**40), "vocab_size is 1099511627776"),
     (lambda folder: change(folder, "config.json", "vision_config", num_hidden_layers=10**9), "num_hidden_layers is"),
     (lambda folder: change(folder, "config.json", "text_config", hidden_act="evil"), "cannot be loaded"),
-    (lambda folder: change(folder, "config.json", "text_config", vocab_size=20), "tokens up to 54, the model 20"),
+    (
+        lambda folder: change(folder, "config.json", "text_config", vocab_size=20),
+        "tokens up to 54, but the model knows 20",
+    ),
     (lambda folder: (folder / "tokenizer.json").write_text("{"), "not a JSON file"),
     (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer"),
     (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json"),

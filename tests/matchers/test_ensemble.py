@@ -44,7 +44,7 @@ def test_joined_encodings_are_those_of_the_whole(batch: tuple[Tensor, Tensor, Te
     assert len(joined) == len(images) == 3
     for one, other in zip(joined.members, images.members, strict=True):
         torch.testing.assert_close(one.features, other.features)
-        torch.testing.assert_close(one.whole, other.whole)
+        torch.testing.assert_close(one.pooled, other.pooled)
 
 
 def test_members_share_no_memory_though_they_were_given_the_same_word_weights() -> None:

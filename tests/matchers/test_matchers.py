@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from crcl.matchers import MATCHERS, VSE, Bow, Encoded
 from crcl.matchers.base import as_module, l2
 from crcl.matchers.encoders import TwoLayers, WordEncoder, xavier_linear
-from crcl.matchers.kernels.recurrent import averaged_directions, plain
+from crcl.matchers.kernels.recurrent import averaged_directions, twice_differentiable
 
 Numbers = Callable[[str], dict[str, np.ndarray]]
 SIZES = {"features": 6, "vocabulary": 12, "embedding": 8, "word": 5}
@@ -284,7 +284,7 @@ def test_two_threads_give_the_same_gradients_every_time(name: str, twice: bool) 
     def gradients() -> list[Tensor]:
         matcher.zero_grad()
         torch.manual_seed(0)  # of dropout
-        with plain() if twice else nullcontext():
+        with twice_differentiable() if twice else nullcontext():
             sims = matcher.similarity(matcher.encode_images(*images), matcher.encode_texts(*texts))
         sims.square().sum().backward()
         return [parameter.grad for parameter in matcher.parameters() if parameter.grad is not None]

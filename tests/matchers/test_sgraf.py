@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from crcl.matchers import SAF, SGR
 from crcl.matchers.base import l2
-from crcl.matchers.kernels.distances import _SquaredDistances, plainly
+from crcl.matchers.kernels.distances import _SquaredDistances, reference
 
 Numbers = Callable[[str], dict[str, np.ndarray]]
 SIZES = {"features": 6, "vocabulary": 12, "embedding": 8, "word": 5, "regions": 4, "similarity": 6}
@@ -102,7 +102,7 @@ def test_training_equals_a_loop_over_captions_with_gradients_and_running_statist
     tokens, counts = captions([4, 7, 2, 7, 1])
     scores = matcher.scores(matcher.encode_images(regions, mask), matcher.encode_texts(tokens, counts))
     seen, read = looped.encode_images(regions, mask), looped.encode_texts(tokens, counts)
-    expected = looped_scores(looped, seen.features, seen.whole, read.features, read.whole, counts)
+    expected = looped_scores(looped, seen.features, seen.pooled, read.features, read.pooled, counts)
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
     back = torch.randn_like(scores)
     scores.backward(back)
@@ -134,7 +134,7 @@ def test_squared_distances_and_their_first_and_second_derivatives() -> None:
     sizes = (3, 5, 4), (3, 4, 6), (5, 6), (2, 6), (2,)
     inputs = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in sizes]
     with unittest.mock.patch("crcl.matchers.kernels.distances.ROWS", 11):  # two images, then one
-        assert torch.equal(_SquaredDistances.apply(*inputs), plainly(*inputs))
+        assert torch.equal(_SquaredDistances.apply(*inputs), reference(*inputs))
         assert torch.autograd.gradcheck(_SquaredDistances.apply, inputs)
         assert torch.autograd.gradgradcheck(_SquaredDistances.apply, inputs)
 
@@ -142,7 +142,7 @@ def test_squared_distances_and_their_first_and_second_derivatives() -> None:
 @each
 def test_another_number_of_regions_is_refused(kind: type) -> None:
     matcher = kind(**SIZES)
-    with pytest.raises(ValueError, match="made for 4 regions per image, got 5"):
+    with pytest.raises(ValueError, match="built for 4 regions per image, got 5"):
         matcher.encode_images(torch.randn(2, 5, 6), torch.ones(2, 5, dtype=torch.bool))
 
 

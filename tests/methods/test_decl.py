@@ -18,7 +18,7 @@ from crcl.data.batches import Batch, Batches
 from crcl.data.split import Split
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.matchers import SGR, Bow
-from crcl.matchers.base import scoring
+from crcl.matchers.base import eval_mode
 from crcl.methods.base import Learner
 from crcl.methods.decl import DECL
 from crcl.progress import Clock
@@ -236,7 +236,7 @@ def test_raw_scores_come_before_the_sigmoid_where_there_is_one(tiny: Callable[..
     for make, squeezed in ((sgr, True), (make_bow, False)):
         learner = Learner(make)
         learner.reset()
-        with scoring(learner.matcher):
+        with eval_mode(learner.matcher):
             scores, sims = learner.scores(batch), learner.similarities(batch)
         torch.testing.assert_close(scores.sigmoid() if squeezed else scores, sims)
         assert squeezed == (not torch.equal(scores, sims))

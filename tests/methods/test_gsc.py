@@ -16,7 +16,7 @@ from crcl.data.batches import Batch
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.matchers import SAF, SCAN, SGR, VSE, Encoded
-from crcl.matchers.base import Matcher, within
+from crcl.matchers.base import Matcher, within_modality
 from crcl.methods.division import gaussian_posterior
 from crcl.methods.epochs import division_seed
 from crcl.methods.gsc import GSC, structural, structures
@@ -83,7 +83,7 @@ class Watched(GSC):
             images, texts = ask(batch)
             with torch.no_grad():
                 sims = self.matcher.similarity(images, texts)
-                u, v = (within(self.matcher, side).double() for side in (images, texts))
+                u, v = (within_modality(self.matcher, side).double() for side in (images, texts))
             self.steps.append((batch.pairs.numpy(), sims, u, v))
             return images, texts
 
@@ -161,15 +161,17 @@ def test_the_same_head_compares_two_images_or_two_texts_one_by_one(small: Small,
     assert len(set(batch.lengths.tolist())) > 1
     for side in (images, texts):
         assert side.mask is not None
-        assert side.whole is not None
-        found = within(matcher, side)
+        assert side.pooled is not None
+        found = within_modality(matcher, side)
         for i in range(len(batch)):
             for j in range(len(batch)):
                 one, other = (
-                    Encoded(side.features[k : k + 1, : side.mask[k].sum()], side.mask[k : k + 1], side.whole[k : k + 1])
+                    Encoded(
+                        side.features[k : k + 1, : side.mask[k].sum()], side.mask[k : k + 1], side.pooled[k : k + 1]
+                    )
                     for k in (i, j)
                 )
-                other = Encoded(other.features, torch.ones(other.features.shape[:2], dtype=torch.bool), other.whole)
+                other = Encoded(other.features, torch.ones(other.features.shape[:2], dtype=torch.bool), other.pooled)
                 torch.testing.assert_close(found[i, j], matcher.similarity(one, other)[0, 0], rtol=1e-4, atol=1e-5)
 
 
@@ -178,7 +180,7 @@ def test_running_statistics_are_those_of_images_with_texts_alone(small: Small) -
     batch = next(iter(small.batches.epoch(0, augment=False)))
     images = matcher.encode_images(batch.regions, batch.region_mask)
     before = {name: value.clone() for name, value in matcher.named_buffers()}
-    within(matcher, images)
+    within_modality(matcher, images)
     assert all(torch.equal(value, before[name]) for name, value in matcher.named_buffers())
     matcher.similarity(images, matcher.encode_texts(batch.tokens, batch.lengths))
     assert not all(torch.equal(value, before[name]) for name, value in matcher.named_buffers())
@@ -188,10 +190,10 @@ def test_a_matcher_of_one_vector_each_is_taken_by_its_cosine_and_one_without_is_
     x = torch.randn(4, 3)
     matcher: Matcher = VSE(features=5, vocabulary=small.batches.vocabulary, embedding=8, word=6)
     expected = torch.nn.functional.cosine_similarity(x[:, None], x[None], dim=2)
-    torch.testing.assert_close(within(matcher, Encoded(x)), expected)
+    torch.testing.assert_close(within_modality(matcher, Encoded(x)), expected)
     scan: Matcher = SCAN(features=5, vocabulary=small.batches.vocabulary, embedding=8, word=6)
-    with pytest.raises(TypeError, match="SCAN has neither one vector"):
-        within(scan, Encoded(x[None]))
+    with pytest.raises(TypeError, match="SCAN cannot compare images with images"):
+        within_modality(scan, Encoded(x[None]))
     with pytest.raises(
         InputError, match=r"gsc does not go with matcher scan: .* goes with vse, bow, saf, sgr, dual, cl"
     ):

@@ -17,7 +17,7 @@ from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import TrainingError
 from crcl.ledger import Ledger, cut
 from crcl.matchers import Bow
-from crcl.matchers.base import scoring
+from crcl.matchers.base import eval_mode
 from crcl.methods import base
 from crcl.methods import crcl as crcl_method
 from crcl.methods.base import Learner, Precision
@@ -141,7 +141,7 @@ def test_eval_probabilities_are_those_of_the_matcher_at_the_epochs_end_without_a
     assert [log.phase for log in logs] == ["train"] * 3 + ["probabilities"] * 3
     assert method.learner.module.training
     expected = np.empty(small.count, dtype=np.float32)
-    with scoring(method.matcher):
+    with eval_mode(method.matcher):
         for batch in small.batches.epoch(0, stream=1, augment=False):
             sims = method.matcher.similarity(
                 method.matcher.encode_images(batch.regions, batch.region_mask),

@@ -22,7 +22,7 @@ from crcl.losses import soft_margin, triplet
 from crcl.matchers import MATCHERS, Ensemble
 from crcl.matchers.base import Encoded
 from crcl.matchers.encoders import MetaNetwork
-from crcl.matchers.kernels.recurrent import plain
+from crcl.matchers.kernels.recurrent import twice_differentiable
 from crcl.methods.base import Learner
 from crcl.methods.mscn import MSCN, MetaData, likely_matched, meta_losses, meta_network, sharpen
 from crcl.progress import Clock, StepLog
@@ -225,7 +225,7 @@ def test_quick_operations_refuse_a_second_derivative_and_plain_ones_say_the_same
     [slope] = torch.autograd.grad(sims.square().sum(), module.txt.embed.weight, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         slope.square().sum().backward()
-    with plain():
+    with twice_differentiable():
         torch.testing.assert_close(similarities(module, batch), sims, rtol=1e-5, atol=1e-6)
 
 
@@ -233,7 +233,7 @@ def test_scores_of_products_are_those_of_the_products_formed(parts: Parts) -> No
     network = MetaNetwork(8, 5)
     images, texts = torch.randn(3, 8), torch.randn(4, 8)
     expected = network(images[:, None] * texts * 8**0.5).squeeze(2)
-    torch.testing.assert_close(network.of_products(images, texts), expected)
+    torch.testing.assert_close(network.score_products(images, texts), expected)
 
 
 # Meta data

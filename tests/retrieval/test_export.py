@@ -17,7 +17,7 @@ from tiny import Answer, call, room, small_config, write_folder
 
 from crcl.data.split import Split
 from crcl.errors import InputError, TrainingError
-from crcl.matchers.base import scoring
+from crcl.matchers.base import eval_mode
 from crcl.matchers.kernels.pooling import GPO
 from crcl.matchers.onnx_graphs import pooling_table
 from crcl.retrieval import export
@@ -124,7 +124,7 @@ def test_any_number_of_images_regions_and_words_gives_what_torch_gives_for_each_
         tokens = rng.integers(0, len(scorer.vocabulary), (batch, longest))
         (found,) = images.run(None, {"regions": regions, "mask": np.arange(longest) < lengths[:, None]})
         (spoken,) = texts.run(None, {"tokens": tokens, "lengths": lengths})
-        with scoring(scorer.matcher):
+        with eval_mode(scorer.matcher):
             for row, length in enumerate(lengths):
                 part = torch.from_numpy(regions[row : row + 1, :length])
                 image = scorer.matcher.encode_images(part, torch.ones(1, length, dtype=torch.bool))

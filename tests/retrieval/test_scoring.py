@@ -12,7 +12,7 @@ from crcl.data.batches import Standardize
 from crcl.data.split import Split
 from crcl.errors import TrainingError
 from crcl.matchers import SAF, SCAN, SGR, VSE, Bow
-from crcl.matchers.base import device_of, scoring
+from crcl.matchers.base import device_of, eval_mode
 from crcl.retrieval import scoring as score
 from crcl.retrieval.scoring import Scorer, _by_length
 
@@ -24,7 +24,7 @@ def direct_similarities(scorer: Scorer, pairs: Split) -> np.ndarray:
     """One image and one caption at a time."""
     matcher, tokens = scorer.matcher, scorer.tokens(pairs)
     sims = np.empty((pairs.images, len(pairs)))
-    with scoring(matcher):
+    with eval_mode(matcher):
         for image in range(pairs.images):
             regions = torch.from_numpy(pairs.gather(np.array([image])))
             if scorer.standardize is not None:
@@ -143,7 +143,7 @@ def test_the_mode_is_restored_after_an_error_too(tiny: Tiny) -> None:
     assert isinstance(matcher, torch.nn.Module)
 
     def fail() -> None:
-        with scoring(matcher):
+        with eval_mode(matcher):
             assert not matcher.training
             assert torch.is_inference_mode_enabled()
             raise RuntimeError("on the way")

@@ -6,7 +6,7 @@ from crcl.matchers.bow import Bow
 from crcl.matchers.clip import Clip
 from crcl.matchers.dual import Dual
 from crcl.matchers.ensemble import Ensemble
-from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
+from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
 from crcl.matchers.scan import SCAN
 from crcl.matchers.sgraf import SAF, SGR
 from crcl.matchers.vse import VSE
@@ -20,7 +20,7 @@ MATCHERS: dict[str, MatcherRecord] = {
     "dual": dual.RECORD,
     "clip": clip.RECORD,
 }
-"""Every kind of matcher by its name. The first one is the default."""
+"""Every matcher by its name. The first one is the default."""
 
 __all__ = [
     "MATCHERS",
@@ -29,11 +29,11 @@ __all__ = [
     "SGR",
     "VSE",
     "Bow",
+    "BuildContext",
     "Clip",
     "Dual",
     "Encoded",
     "Ensemble",
-    "MadeFor",
     "Matcher",
     "MatcherRecord",
     "MatcherSettings",

@@ -1,18 +1,18 @@
-"""A small quick matcher for sweeps, tests and first looks: bags of regions and of words."""
+"""A small, fast matcher of bags of regions and bags of words, for sweeps, tests and first experiments."""
 
 import torch
 from torch import Tensor, nn
 
 from crcl.matchers.base import Encoded, inner_products, l2
 from crcl.matchers.encoders import MetaNetwork
-from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
+from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
 
 
 class Bow(nn.Module):
-    """Mean and maximum of the regions against the idf-weighted mean of the words, by cosine.
+    """Cosine of an image vector (mean and maximum of its regions) and a text vector (idf-weighted mean of its words).
 
-    `word_weights` are the words' inverse document frequencies `(vocabulary,)`; without them all words weigh the same.
-    With `meta` hidden units MSCN's meta-network judges the two vectors instead of the cosine.
+    `word_weights` are the words' inverse document frequencies `(vocabulary,)`; without them all words have the same
+    weight. If `meta` is not 0, MSCN's meta-network with so many hidden units replaces the cosine.
     """
 
     word_weights: Tensor
@@ -33,17 +33,17 @@ class Bow(nn.Module):
             nn.Linear(2 * features, embedding), nn.BatchNorm1d(embedding), nn.ReLU(), nn.Linear(embedding, embedding)
         )
         self.embed = nn.Embedding(vocabulary, word)
-        nn.init.uniform_(self.embed.weight, -0.1, 0.1)  # small, so that a word is soon what it is learnt to be
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)  # small, so that training soon outweighs it
         self.text_linear = nn.Linear(word, embedding)
         self.meta = MetaNetwork(embedding, meta) if meta else None
         weights = torch.ones(vocabulary) if word_weights is None else word_weights.float().clone()
-        self.register_buffer("word_weights", weights)  # a copy: two networks share no memory, so that both are saved
+        self.register_buffer("word_weights", weights)  # a copy: networks that share memory could not be saved together
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
         real = mask[..., None]
         mean = regions.mul(real).sum(1) / real.sum(1)
-        largest = regions.masked_fill(~real, -torch.inf).amax(1)
-        x = torch.cat([mean, largest], dim=1)  # (B, 2F)
+        maximum = regions.masked_fill(~real, -torch.inf).amax(1)
+        x = torch.cat([mean, maximum], dim=1)  # (B, 2F)
         return Encoded(l2(self.image_linear(x) + self.image_mlp(x)))
 
     def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
@@ -54,19 +54,19 @@ class Bow(nn.Module):
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         if self.meta is not None:
-            return self.meta.of_products(images.features, texts.features).sigmoid()
+            return self.meta.score_products(images.features, texts.features).sigmoid()
         return inner_products(images.features, texts.features)
 
 
-def _make(settings: MatcherSettings, made_for: MadeFor) -> Bow:
+def _make(settings: MatcherSettings, context: BuildContext) -> Bow:
     return Bow(
-        features=made_for.sizes["features"],
-        vocabulary=made_for.sizes["vocabulary"],
+        features=context.sizes["features"],
+        vocabulary=context.sizes["vocabulary"],
         embedding=settings.embedding,
         word=settings.word,
-        word_weights=made_for.word_weights,
-        meta=made_for.meta,
+        word_weights=context.word_weights,
+        meta=context.meta,
     )
 
 
-RECORD = MatcherRecord(name="bow", summary="bags of regions and of words, small and quick", kind=Bow, make=_make)
+RECORD = MatcherRecord(name="bow", summary="bags of regions and of words, small and fast", kind=Bow, make=_make)

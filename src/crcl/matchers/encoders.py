@@ -1,4 +1,4 @@
-"""Parts that several matchers are made of."""
+"""Layers that several matchers share: word encoder, two-layer MLP, meta-network."""
 
 import math
 from typing import cast
@@ -10,7 +10,7 @@ from crcl.matchers.kernels.recurrent import averaged_directions
 
 
 def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
-    """A linear layer with uniform weights in ±sqrt(6 / (inputs + outputs)) and bias 0, as the field starts them."""
+    """A linear layer with uniform weights in ±sqrt(6 / (inputs + outputs)) and bias 0, as in published matchers."""
     layer = nn.Linear(inputs, outputs)
     bound = math.sqrt(6 / (inputs + outputs))
     nn.init.uniform_(layer.weight, -bound, bound)
@@ -19,7 +19,7 @@ def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 class WordEncoder(nn.Module):
-    """Word vectors and one bidirectional GRU layer whose directions are averaged, `(B, W)` ids -> `(B, W, D)`."""
+    """Word embeddings and a bidirectional GRU layer whose directions are averaged. `(B, W)` ids -> `(B, W, D)`"""
 
     def __init__(self, *, vocabulary: int, word: int, embedding: int) -> None:
         super().__init__()
@@ -35,8 +35,8 @@ class WordEncoder(nn.Module):
 class TwoLayers(nn.Module):
     """Linear, BatchNorm, ReLU, Linear, on rows `(rows, F)`.
 
-    As in VSE∞, the statistics of a training batch count its padding, rows of zeros, too. These need not be computed:
-    `padding` says how many there are.
+    As in VSE∞, the statistics of a training batch include its padding, rows of zeros. `padding` is their number; they
+    are accounted for without being computed.
     """
 
     def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
@@ -55,7 +55,7 @@ class TwoLayers(nn.Module):
 
 
 def _normalise_padded(x: Tensor, pad: Tensor, padding: int, norm: nn.BatchNorm1d) -> Tensor:
-    """BatchNorm in training of rows x and so many rows that all equal `pad`; only the former are returned."""
+    """BatchNorm in training of the rows x and `padding` further rows that all equal `pad`; returns the rows of x."""
     count = len(x) + padding
     mean = (x.sum(0) + padding * pad) / count
     centred = x - mean
@@ -69,7 +69,7 @@ def _normalise_padded(x: Tensor, pad: Tensor, padding: int, norm: nn.BatchNorm1d
 
 
 class MetaNetwork(nn.Module):
-    """MSCN's last layers: a similarity vector, hidden units, ReLU, a score before the sigmoid. `(…, size)` -> `(…, 1)`
+    """MSCN's last layers, from a similarity vector to a score before the sigmoid. `(…, size)` -> `(…, 1)`
 
     Parameters are named as in the authors' checkpoints.
     """
@@ -82,11 +82,12 @@ class MetaNetwork(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         return self.output_layer(torch.relu(self.first_hidden_layer["fc"](vectors)))
 
-    def of_products(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Scores of unit vectors `(images, D)` and `(texts, D)`: the vector of a pair is their product times √D.
+    def score_products(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Scores of unit vectors `(images, D)` and `(texts, D)`. (images, texts)
 
-        The products' sum is the cosine, and the factor makes them about as long as SGRAF's similarity vectors. They are
-        never formed: the first layer is one product of the images with texts that carry its weights. (images, texts)
+        The similarity vector of a pair is the elementwise product of its two vectors, whose sum is the cosine, times
+        √D, so that its norm is about that of SGRAF's similarity vectors. These products are never materialised: the
+        first layer is one matrix product of the images with the texts multiplied by its weights.
         """
         with torch.autocast(images.device.type, enabled=False):
             layer = cast(nn.Linear, self.first_hidden_layer["fc"])

@@ -1,4 +1,4 @@
-"""Several networks as one matcher: the mean of their similarities."""
+"""Ensemble: several networks as one matcher, by the mean of their similarities."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -10,7 +10,7 @@ from crcl.matchers.base import Encoded, Matcher, reads_vectors
 
 
 class Ensemble(nn.Module):
-    """Networks that read the same features and words; each encodes and scores once. What two-network methods train."""
+    """Several networks that read the same features and words, as methods with two networks train them."""
 
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -24,10 +24,10 @@ class Ensemble(nn.Module):
         return [cast(Matcher, member) for member in self.members]
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
-        return Encoded.of_members([matcher.encode_images(regions, mask) for matcher in self.matchers])
+        return Encoded.from_members([matcher.encode_images(regions, mask) for matcher in self.matchers])
 
     def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        return Encoded.of_members([matcher.encode_texts(tokens, lengths) for matcher in self.matchers])
+        return Encoded.from_members([matcher.encode_texts(tokens, lengths) for matcher in self.matchers])
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         parts = zip(self.matchers, images.members, texts.members, strict=True)

@@ -1,7 +1,7 @@
-"""Matchers of one vector per image and text as ONNX graphs, which run without torch and without this package.
+"""ONNX graphs of matchers with one vector per image and text, which run without torch and without this package.
 
 The graphs are written node by node: what torch's exporters make of a GRU over captions of different lengths depends on
-torch's version, while ONNX's own GRU takes the lengths, and starts its backward direction at each caption's last word.
+torch's version, while ONNX's own GRU takes the lengths and starts its backward direction at each caption's last word.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,36 +13,36 @@ from torch import Tensor, nn
 
 from crcl.matchers.bow import Bow
 from crcl.matchers.encoders import TwoLayers
-from crcl.matchers.kernels.pooling import GPO, HIDDEN
+from crcl.matchers.kernels.pooling import GPO, PADDING_VALUE
 from crcl.matchers.vse import VSE
 
 if TYPE_CHECKING:
     import onnx
 
 OPSET, IR_VERSION = 17, 8  # of 2022: read by every onnxruntime since 1.12
-_FLOAT, _INT32, _INT64 = 1, 6, 7  # numbers of onnx.TensorProto, which need not be installed
+_FLOAT, _INT32, _INT64 = 1, 6, 7  # from onnx.TensorProto; onnx may not be installed
 _SMALLEST = float(np.finfo(np.float32).min)
 
 Value = str | Tensor | np.ndarray
-"""What a node reads: another node's result by name, or a constant."""
+"""An input of a node: another node's output by name, or a constant."""
 
 
 class Graph:
-    """The nodes and constants of an ONNX graph, put down in the order of the computation."""
+    """Builder of an ONNX graph; nodes are added in the order of the computation."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
     def __call__(self, operator: str, *values: Value | None, **attributes: Any) -> str:
-        """The name of the first result of a node; None leaves an optional input out."""
+        """Add a node and return the name of its first output; None omits an optional input."""
         from onnx import helper
 
         inputs = [
             "" if value is None else value if isinstance(value, str) else self.constant(value) for value in values
         ]
         result = f"{operator}_{len(self.nodes)}"
-        results = [result, f"{result}_places"] if operator == "TopK" else [result]
+        results = [result, f"{result}_indices"] if operator == "TopK" else [result]
         self.nodes.append(helper.make_node(operator, inputs, results, name=result, **attributes))
         return result
 
@@ -55,7 +55,7 @@ class Graph:
         return name
 
     def model(self, inputs: "Sequence[onnx.ValueInfoProto]", result: str, size: int) -> "onnx.ModelProto":
-        """The whole: `inputs` -> `vectors` (batch, size)."""
+        """The checked model, from `inputs` to `vectors` (batch, size)."""
         import onnx
         from onnx import TensorProto, helper
 
@@ -75,10 +75,10 @@ def images_graph(
     longest: int,
     scale: tuple[np.ndarray, float] | None = None,
 ) -> "onnx.ModelProto":
-    """Regions (batch, regions, features) and mask (batch, regions) -> vectors; at most `longest` regions.
+    """Graph from regions (batch, regions, features) and mask (batch, regions) to vectors, for up to `longest` regions.
 
-    `scale` are mean and deviation of the features. Several matchers are one by the mean of their similarities: each has
-    its share of the vector.
+    `scale` is the mean and deviation to standardise the features with. The vectors of several matchers are
+    concatenated, so that an inner product is the mean of their similarities.
     """
     from onnx import TensorProto, helper
 
@@ -95,12 +95,11 @@ def images_graph(
 
 
 def texts_graph(matchers: Sequence[nn.Module], *, embedding: int, longest: int) -> "onnx.ModelProto":
-    """Tokens (batch, words) and lengths (batch,) -> vectors; at most `longest` tokens."""
+    """Graph from tokens (batch, words) and lengths (batch,) to vectors, for up to `longest` tokens."""
     from onnx import TensorProto, helper
 
     add = Graph()
-    places = _places(add, "tokens")
-    real = add("Less", places, add("Unsqueeze", "lengths", _axes(1)))  # (batch, words)
+    real = add("Less", _positions(add, "tokens"), add("Unsqueeze", "lengths", _axes(1)))  # (batch, words)
     parts = [GRAPHS[type(matcher)][1](add, matcher, real, longest) for matcher in matchers]
     inputs = [
         helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", "words"]),
@@ -149,7 +148,7 @@ GRAPHS: dict[type[nn.Module], tuple[Callable[[Graph, nn.Module, str, int], str],
     VSE: (_vse_images, _vse_texts),
     Bow: (_bow_images, _bow_texts),
 }
-"""The image and the text side of the matchers that have one vector for each."""
+"""Builders of the image and the text graph of each supported matcher."""
 
 
 def _axes(axis: int) -> np.ndarray:
@@ -160,14 +159,14 @@ def _numbers(*values: float) -> np.ndarray:
     return np.array(values, dtype=np.float32)
 
 
-def _places(add: Graph, x: str) -> str:
-    """0, 1, … along the second axis."""
+def _positions(add: Graph, x: str) -> str:
+    """Positions 0, 1, … along the second axis of x."""
     zero, one = np.array(0), np.array(1)
     return add("Range", zero, add("Gather", add("Shape", x), one), one)
 
 
 def _linear(add: Graph, x: str, layer: nn.Linear, norm: nn.BatchNorm1d | None = None) -> str:
-    """A linear layer, and the BatchNorm behind it, which is linear too once trained."""
+    """A linear layer, merged with the BatchNorm after it, which is linear in eval mode."""
     weight: Tensor = layer.weight
     bias: Tensor = layer.bias
     if norm is not None:
@@ -183,7 +182,7 @@ def _two_layers(add: Graph, x: str, mlp: TwoLayers) -> str:
 
 
 def _gru(add: Graph, rnn: nn.GRU, x: str) -> str:
-    """Both directions of a GRU over `lengths` steps. torch's gates are r, z, n; ONNX's z, r, h."""
+    """Both directions of a GRU over `lengths` steps. The order of the gates is r, z, n in torch and z, r, h in ONNX."""
 
     def both(name: str) -> Tensor:
         gates = [getattr(rnn, f"{name}_l0{direction}").chunk(3) for direction in ("", "_reverse")]
@@ -204,15 +203,15 @@ def _gru(add: Graph, rnn: nn.GRU, x: str) -> str:
 
 
 def _gpo(add: Graph, pooling: GPO, x: str, real: str, lengths: str, longest: int) -> str:
-    """Generalised pooling; the weights of each length are a table, and a longer input is an error."""
-    hidden = add("Where", add("Unsqueeze", real, _axes(2)), x, _numbers(HIDDEN))
-    ordered = add("TopK", hidden, add("Gather", add("Shape", x), _axes(1)), axis=1)  # all of them, largest first
-    table = add("Gather", pooling_table(pooling, longest), _places(add, x), axis=1)
+    """Generalised pooling with a table of the weights for each length; an input longer than `longest` is an error."""
+    masked = add("Where", add("Unsqueeze", real, _axes(2)), x, _numbers(PADDING_VALUE))
+    ordered = add("TopK", masked, add("Gather", add("Shape", x), _axes(1)), axis=1)  # sorts all, largest first
+    table = add("Gather", pooling_table(pooling, longest), _positions(add, x), axis=1)
     return _weighted_sum(add, add("Gather", table, lengths), ordered)
 
 
 def pooling_table(pooling: GPO, longest: int) -> Tensor:
-    """GPO's weights of the sorted positions of each length from 0 on. (longest + 1, longest)"""
+    """GPO's weights of the sorted positions, one row for each length from 0 to `longest`. (longest + 1, longest)"""
     table = torch.zeros(longest + 1, longest)
     for lengths in torch.arange(1, longest + 1).split(64):
         table[lengths, : int(lengths[-1])] = pooling.weights(lengths)
@@ -220,7 +219,7 @@ def pooling_table(pooling: GPO, longest: int) -> Tensor:
 
 
 def _weighted_sum(add: Graph, weights: str, x: str) -> str:
-    """(batch, L) and (batch, L, D) -> (batch, D)"""
+    """Weighted sum over L. (batch, L), (batch, L, D) -> (batch, D)"""
     return add("Squeeze", add("MatMul", add("Unsqueeze", weights, _axes(1)), x), _axes(1))
 
 
@@ -229,7 +228,7 @@ def _l2(add: Graph, x: str) -> str:
 
 
 def _joined(add: Graph, parts: Sequence[str]) -> str:
-    """One vector of several, whose inner products are the mean of theirs."""
+    """Concatenate vectors, scaled so that an inner product is the mean of the parts' inner products."""
     if len(parts) == 1:
         return parts[0]
     return add("Div", add("Concat", *parts, axis=1), _numbers(len(parts) ** 0.5))

@@ -1,7 +1,7 @@
 """SCAN: stacked cross attention between words and regions, t2i and i2t, pooled by LogSumExp, mean, maximum or sum.
 
-No context vector is ever formed: ⟨t, c⟩ is the attention-weighted sum of similarities that are there already, and ‖c‖²
-a quadratic form in the Gram matrix of what is attended to.
+The context vectors c are never materialised: ⟨t, c⟩ is the attention-weighted sum of known similarities, and ‖c‖² is a
+quadratic form in the Gram matrix of the regions (or words) attended to.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from torch.utils.checkpoint import checkpoint
 from crcl.matchers.base import SMALLEST_SQUARE, Encoded, l2
 from crcl.matchers.encoders import WordEncoder, xavier_linear
 from crcl.matchers.kernels.tiles import ROWS, WORDS, caption_blocks, image_blocks
-from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
+from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
 from crcl.settings import NotNegative
 
 _EPS = 1e-8
-_KEPT = 7
-"""Numbers that a backward pass keeps of each image, region and word."""
+_STORED = 7
+"""Numbers that the backward pass stores for each combination of image, region and word."""
 
 Direction = Literal["t2i", "i2t"]
 Pooling = Literal["lse", "mean", "max", "sum"]
@@ -41,10 +41,10 @@ class Settings(MatcherSettings):
 
 
 class SCAN(nn.Module):
-    """SCAN; `smooth` is the attention's λ, `sharp` LogSumExp's μ. Parameters named as in the authors' checkpoints.
+    """SCAN; `smooth` is the attention's λ, `sharp` LogSumExp's μ. Parameters are named as in the authors' checkpoints.
 
-    `memory` is what intermediate results may take, in GiB: a training step that would keep more for its backward pass
-    computes them a second time instead, block by block.
+    `memory` limits intermediate results, in GiB: a training step that would store more for its backward pass
+    recomputes them there instead, block by block (gradient checkpointing).
     """
 
     def __init__(
@@ -73,17 +73,17 @@ class SCAN(nn.Module):
         return Encoded(l2(self.img["fc"](regions)), mask)
 
     def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        words = l2(self.txt(tokens, lengths))  # (B, W, D), 0 behind a caption's end
+        words = l2(self.txt(tokens, lengths))  # (B, W, D), padding is 0
         return Encoded(words, torch.arange(words.shape[1], device=words.device) < lengths[:, None])
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         v, t, real = images.features, texts.features, cast(Tensor, texts.mask)
         if torch.is_grad_enabled():
-            kept = 4 * _KEPT * v.shape[1] * len(v) * real.numel()
-            if kept <= self.memory * 2**30:
+            stored = 4 * _STORED * v.shape[1] * len(v) * real.numel()
+            if stored <= self.memory * 2**30:
                 return self._similarity(v, t, real)
-            again = partial(checkpoint, self._similarity, use_reentrant=False)
-            return self._tiled(again, v, t, real)
+            recomputed = partial(checkpoint, self._similarity, use_reentrant=False)
+            return self._tiled(recomputed, v, t, real)
         return self._tiled(self._similarity, v, t, real)
 
     def _tiled(
@@ -108,7 +108,7 @@ class SCAN(nn.Module):
 
 
 def words_relevance(s: Tensor, v: Tensor, t: Tensor, *, smooth: float) -> Tensor:
-    """Cosine of each word with what it attends to among the regions. (images, captions, words)"""
+    """Cosine of each word with its attention-weighted sum of regions. (images, captions, words)"""
     positive = leaky_relu(s, 0.1)
     scaled = positive * (smooth / (positive.norm(dim=3, keepdim=True) + _EPS))
     attention = scaled.softmax(1)
@@ -119,7 +119,7 @@ def words_relevance(s: Tensor, v: Tensor, t: Tensor, *, smooth: float) -> Tensor
 
 
 def regions_relevance(s: Tensor, v: Tensor, t: Tensor, real: Tensor, *, smooth: float) -> Tensor:
-    """Cosine of each region with what it attends to among the words. (images, captions, R)"""
+    """Cosine of each region with its attention-weighted sum of words. (images, captions, R)"""
     positive = leaky_relu(s, 0.1)
     scaled = positive * (smooth / (positive.norm(dim=1, keepdim=True) + _EPS))
     attention = scaled.masked_fill(~real, -torch.inf).softmax(3)  # (images, R, captions, words)
@@ -131,7 +131,7 @@ def regions_relevance(s: Tensor, v: Tensor, t: Tensor, real: Tensor, *, smooth: 
 
 
 def pool(relevance: Tensor, real: Tensor, how: str, sharp: float) -> Tensor:
-    """LogSumExp, mean, maximum or sum over the last dimension, of real entries only. (images, captions)"""
+    """LogSumExp, mean, maximum or sum over the last dimension without padding. (images, captions)"""
     if how in ("mean", "sum"):
         total = (relevance * real).sum(2)
         return total / real.sum(1) if how == "mean" else total
@@ -140,17 +140,17 @@ def pool(relevance: Tensor, real: Tensor, how: str, sharp: float) -> Tensor:
     return (sharp * relevance).masked_fill(~real, -torch.inf).logsumexp(2) / sharp
 
 
-def _make(settings: Settings, made_for: MadeFor) -> SCAN:
+def _make(settings: Settings, context: BuildContext) -> SCAN:
     return SCAN(
-        features=made_for.sizes["features"],
-        vocabulary=made_for.sizes["vocabulary"],
+        features=context.sizes["features"],
+        vocabulary=context.sizes["vocabulary"],
         embedding=settings.embedding,
         word=settings.word,
         direction=settings.direction,
         pooling=settings.pooling,
         smooth=settings.smooth or None,
         sharp=settings.sharp or None,
-        memory=made_for.memory,
+        memory=context.memory,
     )
 
 

@@ -1,9 +1,10 @@
 """SAF and SGR, the local matchers of SGRAF: words attend to regions, similarity vectors are filtered or reasoned over.
 
-Exact, but not as published: captions are batched with masks instead of looped over; what depends on a text or an image
-alone is computed once; the attention carries the context's normalisation (its norm comes from the Gram matrix of the
-regions), so that the difference to the words is one product; SGR's query and key are merged into one bilinear form, and
-its last step computes node 0 alone. Work is cut into tiles of images x captions.
+The results equal those of the published code, but the computation is faster: captions are batched with masks instead of
+looped over; everything that depends on only a text or only an image is computed once; the attention includes the
+normalisation of the context (its norm comes from the Gram matrix of the regions), so that the difference to the words
+is one matrix product; SGR's query and key are merged into one bilinear form, and its last step computes node 0 only.
+The work is cut into tiles of images x captions.
 """
 
 from functools import partial
@@ -20,7 +21,7 @@ from crcl.matchers.encoders import MetaNetwork, xavier_linear
 from crcl.matchers.kernels.distances import squared_distances
 from crcl.matchers.kernels.recurrent import averaged_directions
 from crcl.matchers.kernels.tiles import ROWS, WORDS, caption_blocks, image_blocks
-from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
+from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
 from crcl.settings import Count
 
 _SMOOTH = 9.0
@@ -35,12 +36,12 @@ class Settings(MatcherSettings):
 
 
 class _SGRAF(nn.Module):
-    """What SAF and SGR share: all but the last layers. Parameters are named as in the authors' checkpoints.
+    """Base class of SAF and SGR, which differ in their last layers. Parameters have the names of the authors' code.
 
-    The number of regions is fixed: a BatchNorm of the published network has one channel per region slot. `memory` is
-    what intermediate results may take, in GiB; a training step that would keep more for its backward pass computes them
-    a second time instead, block by block. A block has about `tile_rows` (image, word) rows. With `meta` hidden units
-    the last layer is MSCN's meta-network.
+    The number of regions is fixed: a BatchNorm of the published network has one channel per region. `memory` limits
+    intermediate results, in GiB; a training step that would store more for its backward pass recomputes them there
+    instead, block by block (gradient checkpointing). A block has about `tile_rows` (image, word) rows. If `meta` is not
+    0, the last layer is MSCN's meta-network with so many hidden units.
     """
 
     reasoning: Literal["saf", "sgr"]
@@ -70,18 +71,18 @@ class _SGRAF(nn.Module):
         self.sim = _Similarity(regions, embedding, similarity, self.reasoning, dropout, meta)
 
     def most_rows(self, device: torch.device) -> int:
-        """So many (image, word) rows may keep their intermediate results; off the CPU also the differences (D)."""
+        """Most (image, word) rows whose intermediate results fit in memory; on a GPU these include the differences."""
         numbers = self.kept if device.type == "cpu" else self.kept + self.differences
         return int(self.memory * 2**30 / (4 * numbers))
 
     def encode_images(self, regions: Tensor, mask: Tensor) -> Encoded:
         if regions.shape[1] != self.regions:
-            raise ValueError(f"this matcher was made for {self.regions} regions per image, got {regions.shape[1]}")
+            raise ValueError(f"this matcher was built for {self.regions} regions per image, got {regions.shape[1]}")
         local = l2(self.img["fc"](regions))  # (B, R, D)
         return Encoded(local, mask, self.sim.v_global_w(local))
 
     def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        words = self.txt(tokens, lengths)  # (B, W, D), 0 behind a caption's end
+        words = self.txt(tokens, lengths)  # (B, W, D), padding is 0
         mask = torch.arange(words.shape[1], device=words.device) < lengths[:, None]
         return Encoded(words, mask, self.sim.t_global_w(words, mask))
 
@@ -92,56 +93,64 @@ class _SGRAF(nn.Module):
         """Similarities before the sigmoid. (images, texts)"""
         scores, moments = self._scores(images, texts)
         if self.training and self.sim.SAF_module is not None:
-            self.sim.SAF_module.remember(moments)
+            self.sim.SAF_module.update_running_statistics(moments)
         return scores
 
-    def within(self, encoded: Encoded) -> Tensor:
-        """Images with images, or texts with texts, by the same head; not remembered in running statistics. (K, K)
+    def within_modality(self, encoded: Encoded) -> Tensor:
+        """Images with images, or texts with texts, by the same head, without updating running statistics. (K, K)
 
-        Parts behind a caption's end are 0, and as such nothing to attend to: a context's length does not count.
+        Padded words need no mask as attention targets: they are 0, and the norm of a context does not matter.
         """
         return self._scores(encoded, encoded)[0].sigmoid()
 
     def _scores(self, images: Encoded, texts: Encoded) -> tuple[Tensor, Tensor]:
         """Scores, and SAF's moments of each caption. (images, texts), (2, texts)"""
-        mask, t_whole = cast(Tensor, texts.mask), cast(Tensor, texts.whole)
+        mask, t_pooled = cast(Tensor, texts.mask), cast(Tensor, texts.pooled)
         lengths, order = mask.sum(1).sort(descending=True, stable=True)
         learning = self.training or torch.is_grad_enabled()
         words = min(self.tile_rows // len(images), WORDS) if learning else WORDS
         sizes = caption_blocks(lengths.tolist(), words=words)
         rows = len(images) * int(lengths.sum())
-        again = torch.is_grad_enabled() and rows > self.most_rows(mask.device)
+        recompute = torch.is_grad_enabled() and rows > self.most_rows(mask.device)
         gram = images.features @ images.features.mT  # (images, R, R)
-        blocks = zip(*(part[order].split(sizes) for part in (texts.features, mask, t_whole)), strict=True)
+        blocks = zip(*(part[order].split(sizes) for part in (texts.features, mask, t_pooled)), strict=True)
         columns, moments = [], []
-        for t, real, whole in blocks:
+        for t, real, pooled in blocks:
             longest = int(real[0].sum())
-            parts = gram, t[:, :longest], real[:, :longest], whole
-            scores, moment = self._block(images, *parts, cut=not learning, again=again)
+            parts = gram, t[:, :longest], real[:, :longest], pooled
+            scores, moment = self._block(images, *parts, split_images=not learning, recompute=recompute)
             columns.append(scores)
             moments.append(moment)
         return torch.cat(columns, dim=1)[:, order.argsort()], torch.cat(moments, dim=1)
 
     def _block(
-        self, images: Encoded, gram: Tensor, t: Tensor, mask: Tensor, t_whole: Tensor, *, cut: bool, again: bool
+        self,
+        images: Encoded,
+        gram: Tensor,
+        t: Tensor,
+        mask: Tensor,
+        t_pooled: Tensor,
+        *,
+        split_images: bool,
+        recompute: bool,
     ) -> tuple[Tensor, Tensor]:
         """Scores of all images with a few captions `(images, captions)`, and SAF's moments of each caption.
 
-        Only without gradients the images are cut too: SAF's statistics of a caption are taken over all of them.
+        The images are split only in evaluation: in training SAF's statistics of a caption cover all of them.
         """
-        v, v_whole = images.features, cast(Tensor, images.whole)
-        if not cut:
-            parts = v, gram, v_whole, t, mask, t_whole
-            return self._computed_again(parts) if again else self.sim(*parts)
+        v, v_pooled = images.features, cast(Tensor, images.pooled)
+        if not split_images:
+            parts = v, gram, v_pooled, t, mask, t_pooled
+            return self._checkpointed(parts) if recompute else self.sim(*parts)
         blocks = image_blocks(len(images), mask.numel(), rows=self.tile_rows)
-        scores = [self.sim(v[block], gram[block], v_whole[block], t, mask, t_whole)[0] for block in blocks]
+        scores = [self.sim(v[block], gram[block], v_pooled[block], t, mask, t_pooled)[0] for block in blocks]
         return torch.cat(scores), scores[0].new_empty(2, len(mask))
 
-    def _computed_again(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Scores and moments of a block that the backward pass computes a second time, with the weights of now."""
-        now: dict[str, Tensor] = dict(self.sim.named_parameters())
-        # put in by `functional_call`, and gone by then
-        virtual = {name: weight for name, weight in now.items() if not isinstance(weight, nn.Parameter)}
+    def _checkpointed(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Scores and moments of a block, recomputed by the backward pass with the current weights."""
+        weights: dict[str, Tensor] = dict(self.sim.named_parameters())
+        # set by `functional_call`, which has removed them again when the backward pass runs
+        virtual = {name: weight for name, weight in weights.items() if not isinstance(weight, nn.Parameter)}
         if virtual:
             return checkpoint(functional_call, self.sim, virtual, parts, use_reentrant=False)
         return checkpoint(self.sim, *parts, use_reentrant=False)
@@ -168,7 +177,7 @@ class _Words(nn.Module):
         self.cap_rnn = nn.GRU(word, embedding, batch_first=True, bidirectional=True)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        if self.training:  # dropout differs from token to token
+        if self.training:  # dropout differs for each token, so equal words are not shared
             words, which = self.dropout(self.embed(tokens)).flatten(0, 1), torch.arange(tokens.numel())
             which = which.to(tokens.device).view_as(tokens)
         else:
@@ -202,7 +211,7 @@ class _TextSA(nn.Module):
         self.embedding_common = nn.Sequential(xavier_linear(size, 1))
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        mean = words.sum(1) / mask.sum(1, keepdim=True)  # words behind the end are 0
+        mean = words.sum(1) / mask.sum(1, keepdim=True)  # padded words are 0
         common = self.embedding_local(words) * self.embedding_global(mean)[:, None]
         weights = self.embedding_common(common).squeeze(2).masked_fill(~mask, -torch.inf).softmax(1)
         return l2(torch.einsum("bw,bwd->bd", weights, words))
@@ -220,26 +229,26 @@ class _Similarity(nn.Module):
         self.SGR_module = nn.ModuleList([_Reasoning(size) for _ in range(3)] if reasoning == "sgr" else [])
 
     def forward(
-        self, v: Tensor, gram: Tensor, v_whole: Tensor, t: Tensor, mask: Tensor, t_whole: Tensor
+        self, v: Tensor, gram: Tensor, v_pooled: Tensor, t: Tensor, mask: Tensor, t_pooled: Tensor
     ) -> tuple[Tensor, Tensor]:
         attention = _attention(v, gram, t)  # (images, captions * words, R)
         local = squared_distances(attention, v, t.flatten(0, 1), self.sim_tranloc_w)
         local = l2(local).view(len(v), *mask.shape, -1)
-        whole = l2(self.sim_tranglo_w((v_whole[:, None] - t_whole).square()))  # (images, captions, H)
-        nodes = torch.cat([whole[:, :, None], local], dim=2)  # (images, captions, 1 + words, H)
+        pooled = l2(self.sim_tranglo_w((v_pooled[:, None] - t_pooled).square()))  # (images, captions, H)
+        nodes = torch.cat([pooled[:, :, None], local], dim=2)  # (images, captions, 1 + words, H)
         real = torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)
         if self.SAF_module is not None:
             vector, moments = self.SAF_module(nodes, real)
         else:
             vector, moments = _reason(self.SGR_module, nodes, real), nodes.new_empty(2, len(mask))
-        with torch.autocast(vector.device.type, enabled=False):  # a temperature magnifies what is rounded here
+        with torch.autocast(vector.device.type, enabled=False):  # a temperature magnifies rounding errors
             return self.sim_eval_w(vector.float()).squeeze(2), moments
 
 
 def _attention(v: Tensor, gram: Tensor, t: Tensor) -> Tensor:
-    """What each word sees of the regions, scaled so that its context has length 1. (images, captions * words, R)"""
+    """Attention of words to regions, scaled to give contexts of length 1. (images, captions * words, R)"""
     s = (v.flatten(0, 1) @ t.flatten(0, 1).T).view(*v.shape[:2], *t.shape[:2])  # (images, R, captions, words)
-    s = leaky_relu(s.float(), 0.1)  # 0 behind a caption's end, since the words are
+    s = leaky_relu(s.float(), 0.1)  # 0 for padding, as the words are
     s = s * (_SMOOTH / (s.norm(dim=3, keepdim=True) + _EPS))
     attention = s.softmax(1).flatten(2).mT
     norm = ((attention @ gram) * attention).sum(2, keepdim=True).clamp(min=SMALLEST_SQUARE).sqrt()
@@ -257,7 +266,7 @@ class _Filtration(nn.Module):
     def forward(self, nodes: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         x = self.attn_sim_w(nodes).squeeze(3)  # (images, captions, nodes)
         if self.training:
-            count = len(x) * real.sum(1)  # numbers that each caption's statistics are taken over
+            count = len(x) * real.sum(1)  # numbers behind each caption's statistics
             mean = (x * real).sum((0, 2)) / count
             variance = ((x - mean[:, None]).square() * real).sum((0, 2)) / count
         else:
@@ -270,8 +279,8 @@ class _Filtration(nn.Module):
         return l2(torch.einsum("ijn,ijnh->ijh", weights, nodes)), moments
 
     @torch.no_grad()
-    def remember(self, moments: Tensor) -> None:
-        """Update the running statistics as if each caption's had come one after the other. Moments (2, captions)"""
+    def update_running_statistics(self, moments: Tensor) -> None:
+        """Update the running mean and variance as if by one caption after the other. Moments: (2, captions)"""
         momentum, captions = 0.1, moments.shape[1]
         later = torch.arange(captions - 1, -1, -1, device=moments.device)
         share = momentum * (1 - momentum) ** later
@@ -303,16 +312,16 @@ def _reason(steps: nn.ModuleList, nodes: Tensor, real: Tensor) -> Tensor:
     return steps[-1](nodes[:, :, :1], nodes, real).squeeze(2)
 
 
-def _make(kind: type[_SGRAF], settings: Settings, made_for: MadeFor) -> _SGRAF:
+def _make(kind: type[_SGRAF], settings: Settings, context: BuildContext) -> _SGRAF:
     return kind(
-        features=made_for.sizes["features"],
-        vocabulary=made_for.sizes["vocabulary"],
-        regions=made_for.sizes["regions"],
+        features=context.sizes["features"],
+        vocabulary=context.sizes["vocabulary"],
+        regions=context.sizes["regions"],
         embedding=settings.embedding,
         word=settings.word,
         similarity=settings.similarity,
-        memory=made_for.memory,
-        meta=made_for.meta,
+        memory=context.memory,
+        meta=context.meta,
     )
 
 

@@ -1,17 +1,17 @@
-"""VSE∞: each side pooled to one vector by GPO, similarity by dot product (global matcher of the paper)."""
+"""VSE∞: images and texts pooled to one vector each by GPO, compared by dot product (the paper's global matcher)."""
 
 from torch import Tensor, nn
 
 from crcl.matchers.base import Encoded, inner_products, l2
 from crcl.matchers.encoders import MetaNetwork, TwoLayers, WordEncoder, xavier_linear
 from crcl.matchers.kernels.pooling import GPO
-from crcl.matchers.record import MadeFor, MatcherRecord, MatcherSettings
+from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
 
 
 class VSE(nn.Module):
     """VSE∞ with a bidirectional GRU for text. Parameters are named as in the authors' checkpoints.
 
-    With `meta` hidden units MSCN's meta-network judges the two vectors instead of the dot product.
+    If `meta` is not 0, MSCN's meta-network with so many hidden units replaces the dot product.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class VSE(nn.Module):
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         if self.meta is not None:
-            return self.meta.of_products(images.features, texts.features).sigmoid()
+            return self.meta.score_products(images.features, texts.features).sigmoid()
         return inner_products(images.features, texts.features)
 
 
@@ -42,10 +42,10 @@ class _Images(nn.Module):
         self.gpool = GPO()
 
     def forward(self, regions: Tensor, mask: Tensor) -> Tensor:
-        rows = regions[mask]  # (real regions, F): padding is not computed
+        rows = regions[mask]  # (real regions, F), without padding
         x = self.fc(rows) + self.mlp(rows, padding=mask.numel() - len(rows))
-        spread = x.new_zeros(*mask.shape, x.shape[1]).masked_scatter(mask[..., None], x)
-        return l2(self.gpool(spread, mask.sum(1)))
+        padded = x.new_zeros(*mask.shape, x.shape[1]).masked_scatter(mask[..., None], x)
+        return l2(self.gpool(padded, mask.sum(1)))
 
 
 class _Texts(WordEncoder):
@@ -57,13 +57,13 @@ class _Texts(WordEncoder):
         return l2(self.gpool(super().forward(tokens, lengths), lengths))
 
 
-def _make(settings: MatcherSettings, made_for: MadeFor) -> VSE:
+def _make(settings: MatcherSettings, context: BuildContext) -> VSE:
     return VSE(
-        features=made_for.sizes["features"],
-        vocabulary=made_for.sizes["vocabulary"],
+        features=context.sizes["features"],
+        vocabulary=context.sizes["vocabulary"],
         embedding=settings.embedding,
         word=settings.word,
-        meta=made_for.meta,
+        meta=context.meta,
     )
 
 

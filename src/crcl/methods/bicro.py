@@ -9,7 +9,7 @@ from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
 from crcl.losses import Curve, smallest, triplet
-from crcl.matchers.base import Encoded, Matcher, l2, scoring
+from crcl.matchers.base import Encoded, Matcher, eval_mode, l2
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import beta_posterior, divide
 from crcl.methods.epochs import CLEAN, NOISY, CompletedSteps, restored_array
@@ -103,7 +103,7 @@ class BiCro:
     def _label(self, which: int, batch: Batch, noisy: Batch | None) -> list[tuple[Batch, Tensor]]:
         """The noisy batch, if any, and then the clean one, each with the labels that the other network gives it."""
         learner = self.networks.learners[1 - which]
-        with scoring(learner.matcher):
+        with eval_mode(learner.matcher):
             encoded = learner.encode(batch)
             losses = triplet(learner.matcher.similarity(*encoded), self.margin, negatives="mean")
             sides = _pooled(encoded[0]), _pooled(encoded[1])

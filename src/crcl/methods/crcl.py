@@ -8,7 +8,7 @@ import numpy as np
 from crcl.data.batches import Batches
 from crcl.ledger import Ledger
 from crcl.losses import Terms, active_complementary, matching_log_probs, pair_probability
-from crcl.matchers.base import Matcher, scoring
+from crcl.matchers.base import Matcher, eval_mode
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.epochs import EVALUATION
 from crcl.methods.settings import LedgerSettings, LossSettings
@@ -63,7 +63,7 @@ class CRCL:
         """Replace the p̂ recorded in this epoch's steps by those of the matcher after them, without augmentation."""
         start = max(clock.step - len(batches), 0)
         for batch in batches.epoch(clock.total_epoch, start=start, stream=EVALUATION, augment=False):
-            with scoring(self.matcher):
+            with eval_mode(self.matcher):
                 sims = self.learner.similarities(batch)
                 self.ledger.record(batch.pairs, pair_probability(*matching_log_probs(sims, self.tau)))
             yield StepLog(len(batch), float("nan"), phase="probabilities")

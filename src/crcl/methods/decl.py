@@ -10,7 +10,7 @@ from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
 from crcl.losses import dynamic_hinge, evidence_share, evidential
-from crcl.matchers.base import Matcher, scoring
+from crcl.matchers.base import Matcher, eval_mode
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.epochs import EVALUATION, restored_array
 from crcl.methods.settings import LossSettings, check_warmup
@@ -105,7 +105,7 @@ class DECL:
     def _divide(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         """Judge each pair in a random batch, before the epoch's first step."""
         for batch in batches.epoch(clock.total_epoch, start=clock.step, stream=EVALUATION, augment=False):
-            with scoring(self.matcher):
+            with eval_mode(self.matcher):
                 self._believe(batch, self.learner.scores(batch))
             yield StepLog(len(batch), float("nan"), phase="division")
 

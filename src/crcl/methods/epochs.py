@@ -7,7 +7,7 @@ from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
 from crcl.losses import triplet
-from crcl.matchers.base import scoring
+from crcl.matchers.base import eval_mode
 from crcl.methods.base import Learner
 from crcl.progress import Clock, StepLog
 
@@ -56,7 +56,7 @@ def measure_losses(
 
 def batch_losses(learner: Learner, batch: Batch, margin: float) -> Tensor:
     """Mean triplet loss of each pair of a batch, in eval mode. (K,)"""
-    with scoring(learner.matcher):
+    with eval_mode(learner.matcher):
         losses = triplet(learner.similarities(batch), margin, negatives="mean")
     return losses.clone()  # no longer bound to inference mode
 

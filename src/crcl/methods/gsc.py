@@ -11,7 +11,7 @@ from torch.nn.functional import cosine_similarity
 from crcl.data.batches import Batches
 from crcl.losses import active, matching_log_probs, pair_probability
 from crcl.matchers import MatcherRecord
-from crcl.matchers.base import Matcher, within
+from crcl.matchers.base import Matcher, within_modality
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import gaussian_posterior
 from crcl.methods.epochs import division_seed, restored_array
@@ -84,7 +84,7 @@ class GSC:
             images, texts = self.learner.encode(batch)
             with self.learner.optimizer.autocast():
                 sims = self.matcher.similarity(images, texts)
-                alike = within(self.matcher, images), within(self.matcher, texts)
+                alike = within_modality(self.matcher, images), within_modality(self.matcher, texts)
             own = labels[batch.pairs].to(sims.device)
             i2t, t2i = matching_log_probs(sims, self.tau)
             by_image, by_text = structures(*alike, own)

@@ -33,9 +33,9 @@ from torch.nn.functional import binary_cross_entropy
 from crcl.data.batches import Batch, Batches
 from crcl.losses import soft_margin, triplet
 from crcl.matchers import Ensemble, Matcher, MatcherRecord
-from crcl.matchers.base import scoring
+from crcl.matchers.base import eval_mode
 from crcl.matchers.encoders import MetaNetwork
-from crcl.matchers.kernels.recurrent import plain
+from crcl.matchers.kernels.recurrent import twice_differentiable
 from crcl.methods.base import Learner, MethodRecord, Optimizer, Plan, TrustedPairs
 from crcl.methods.division import BetaMixture, at_least_two, beta_mixture, beta_moments, lower_posterior
 from crcl.methods.epochs import CompletedSteps, restored_array, train_batches
@@ -135,7 +135,7 @@ class MSCN:
         """Store the network's similarity of each pair, in eval mode."""
         learner = self.learners[network]
         for batch in batches.epoch(clock.total_epoch, start=start, stream=_DIVISION[network], augment=False):
-            with scoring(learner.matcher):
+            with eval_mode(learner.matcher):
                 own = learner.similarities(batch).diagonal().float().cpu().numpy()
             self.similarity[network, batch.pairs.numpy()] = own
             yield StepLog(len(batch), float("nan"), phase="division")
@@ -144,7 +144,7 @@ class MSCN:
         """Which pairs the network keeps, by a mixture initialised from its similarities of the meta data. (N,) bool"""
         learner, meta_data = self.learners[network], MetaData(batches, clock.total_epoch, network)
         similarities, labels = [], []
-        with scoring(learner.matcher):
+        with eval_mode(learner.matcher):
             for number in range(len(meta_data)):
                 batch, matched = meta_data[number]
                 similarities.append(learner.similarities(batch).diagonal().float().cpu().numpy())
@@ -238,7 +238,7 @@ def meta_losses(
     forward = _Similarities(module)
     meta = {id(parameter) for parameter in meta_network(module).parameters()}
     weights = {name: weight for name, weight in forward.named_parameters() if id(weight) not in meta}
-    with plain():
+    with twice_differentiable():
         sims = functional_call(forward, _buffers(forward), (batch,))
     gradients = torch.autograd.grad(loss(sims).sum(), list(weights.values()), create_graph=True, materialize_grads=True)
     stepped = {name: w - rate * gradient for (name, w), gradient in zip(weights.items(), gradients, strict=True)}

@@ -17,7 +17,7 @@ from crcl.config import Config
 from crcl.data.text.vocabulary import END, PAD, START, UNK
 from crcl.errors import InputError, TrainingError
 from crcl.matchers import MATCHERS, Encoded, Ensemble
-from crcl.matchers.base import as_module, scoring
+from crcl.matchers.base import as_module, eval_mode
 from crcl.matchers.onnx_graphs import GRAPHS, images_graph, texts_graph
 from crcl.retrieval.export_files import ADVICE, FORMAT, json_bytes, new_folder, refuse_folder
 from crcl.retrieval.opening import open_scorer
@@ -56,7 +56,7 @@ def _write_onnx(folder: Path, run: Run, config: Config, scorer: Scorer) -> None:
     tokens = min(config.data.max_words + 2, _TOKENS)  # <start> and <end>
     scale = None if scorer.standardize is None else (scorer.standardize.mean, scorer.standardize.deviation)
     features, embedding = run.sizes["features"], config.matcher.embedding
-    with scoring(scorer.matcher):
+    with eval_mode(scorer.matcher):
         images = images_graph(matchers, features=features, embedding=embedding, longest=regions, scale=scale)
         texts = texts_graph(matchers, embedding=embedding, longest=tokens)
     about = {
@@ -124,12 +124,12 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
 def _torch_images(scorer: Scorer, regions: np.ndarray, mask: np.ndarray) -> np.ndarray:
     if scorer.standardize is not None:
         regions = scorer.standardize(regions.copy())
-    with scoring(scorer.matcher):
+    with eval_mode(scorer.matcher):
         return _vectors(scorer.matcher.encode_images(torch.from_numpy(regions), torch.from_numpy(mask)))
 
 
 def _torch_texts(scorer: Scorer, tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    with scoring(scorer.matcher):
+    with eval_mode(scorer.matcher):
         return _vectors(scorer.matcher.encode_texts(torch.from_numpy(tokens), torch.from_numpy(lengths)))
 
 

@@ -6,7 +6,7 @@ from typing import cast
 from crcl.config import Config, from_dict, to_dict
 from crcl.data.text.subwords import Subwords
 from crcl.matchers import Matcher
-from crcl.matchers.clip import refuse_longer
+from crcl.matchers.clip import check_caption_length
 from crcl.retrieval.scoring import Scorer
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
@@ -23,7 +23,7 @@ def open_scorer(path: str | Path, *, device: str = "auto", memory: float | None 
     weights = run.load_matcher()
     matcher = restored_matcher(config, run.sizes, weights, f"{run.path}/matcher.safetensors", model=run.model())
     if isinstance(vocabulary, Subwords):
-        refuse_longer(run.model(), vocabulary, source=f"{run.path / vocabulary.file}")
+        check_caption_length(run.model(), vocabulary, source=f"{run.path / vocabulary.file}")
     matcher.to(choose_device(device))
     scorer = Scorer(
         cast(Matcher, matcher),

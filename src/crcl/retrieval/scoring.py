@@ -15,7 +15,7 @@ from crcl.data.split import Split
 from crcl.data.text.subwords import Words
 from crcl.data.text.vectors import Texts, TextVectors
 from crcl.errors import TrainingError
-from crcl.matchers.base import Encoded, Matcher, reads_vectors, scoring
+from crcl.matchers.base import Encoded, Matcher, eval_mode, reads_vectors
 from crcl.progress import Advance
 
 _IMAGES = 2**16  # that meet a block of texts at a time: their similarities take 32 MB
@@ -85,7 +85,7 @@ class Scorer:
             if advance is not None:
                 advance(encoded + comparing * scored // all_of, total)
 
-        with scoring(self.matcher) as device:
+        with eval_mode(self.matcher) as device:
             order = _by_length(tokens.lengths[captions], max(_AT_HAND // max(len(images), 1), 1024))
             for rows, chunk in self._image_chunks(pairs, images, device, report):
 
@@ -128,7 +128,7 @@ class Scorer:
         by_image = np.argsort(pairs.image_index, kind="stable")  # captions of one image meet it in one block
         # all images of a block meet all its texts: little work where both are one vector each
         block = self.batch_size if reads_vectors(self.matcher) else min(self.batch_size, 32)
-        with scoring(self.matcher) as device:
+        with eval_mode(self.matcher) as device:
             for start in range(0, len(pairs), block):
                 numbers = by_image[start : start + block]
                 distinct, which = np.unique(pairs.image_index[numbers], return_inverse=True)

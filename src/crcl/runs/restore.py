@@ -9,7 +9,7 @@ from torch import nn
 
 from crcl.config import DEVICES, Config
 from crcl.errors import InputError
-from crcl.matchers import MATCHERS, Ensemble, MadeFor
+from crcl.matchers import MATCHERS, BuildContext, Ensemble
 
 
 def matcher_maker(
@@ -22,14 +22,14 @@ def matcher_maker(
 ) -> Callable[[], nn.Module]:
     """A function that makes a fresh matcher; `model` has the sizes of a published model."""
     hidden = config.record.meta
-    made_for = MadeFor(
+    context = BuildContext(
         sizes=sizes,
         memory=config.train.memory,
         meta=0 if hidden is None else config.get(hidden),
         word_weights=word_weights,
         model=model,
     )
-    return lambda: MATCHERS[config.matcher.name].make(config.matcher, made_for).to(device)
+    return lambda: MATCHERS[config.matcher.name].make(config.matcher, context).to(device)
 
 
 def restored_matcher(

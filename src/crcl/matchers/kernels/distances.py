@@ -1,8 +1,8 @@
-"""The heavy part of SAF and SGR: a linear layer of the squared difference between each word and its context.
+"""The most expensive part of SAF and SGR: a linear layer of the squared difference of each word and its context.
 
-Written out, the difference is an array of (images, words of all captions, D), which no cache holds. Here it lives for
-one small group of images at a time, between the product that makes it and the product that uses it; the backward pass
-makes it again, for a tenth of the layer's work, instead of keeping it.
+The differences form an array of (images, words of all captions, D), which fits in no cache. Here they are computed for
+a small group of images at a time and used immediately; the backward pass recomputes them, for a tenth of the layer's
+work, instead of storing them.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ ROWS = 512
 
 def squared_distances(attention: Tensor, regions: Tensor, words: Tensor, layer: nn.Linear) -> Tensor:
     """`layer((attention @ regions - words)²)` for `(images, words, R)`, `(images, R, D)`, `(words, D)`."""
-    if attention.device.type != "cpu":  # groups would be many small kernels there
-        return plainly(attention, regions, words, layer.weight, layer.bias)
+    if attention.device.type != "cpu":  # on a GPU groups would be many small kernels
+        return reference(attention, regions, words, layer.weight, layer.bias)
     parts = (part.float() for part in (attention, regions, words, layer.weight, layer.bias))
-    with torch.autocast("cpu", enabled=False):  # which would cast the inputs of each product, but not its output
+    with torch.autocast("cpu", enabled=False):  # it would cast the inputs of each product, but not its output
         out: Tensor = _SquaredDistances.apply(*parts)
     return out
 
 
-def plainly(attention: Tensor, regions: Tensor, words: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same in the obvious way."""
+def reference(attention: Tensor, regions: Tensor, words: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`squared_distances` without groups."""
     difference = torch.baddbmm(words.expand(len(attention), -1, -1), attention, regions, beta=-1)
     return nn.functional.linear(difference.square(), weight, bias)
 
@@ -44,8 +44,8 @@ class _SquaredDistances(torch.autograd.Function):
     @torch.autocast("cpu", enabled=False)
     def backward(ctx: Any, gradient: Tensor) -> Any:
         inputs = ctx.saved_tensors
-        if torch.is_grad_enabled():  # somebody wants to differentiate again
-            return torch.autograd.grad(plainly(*inputs), inputs, gradient, create_graph=True)
+        if torch.is_grad_enabled():  # for second derivatives
+            return torch.autograd.grad(reference(*inputs), inputs, gradient, create_graph=True)
         attention, regions, words, weight, _ = inputs
         gradient = gradient.contiguous()
         to_attention, to_regions = torch.empty_like(attention), torch.empty_like(regions)
@@ -66,7 +66,7 @@ class _SquaredDistances(torch.autograd.Function):
 
 
 def _differences(attention: Tensor, regions: Tensor, words: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Groups of images, each with its words' differences in one buffer that the next group takes over."""
+    """Groups of images with the differences of their words, in a buffer that the next group overwrites."""
     size = _group(attention)
     buffer = words.new_empty(size, *words.shape)
     for start in range(0, len(attention), size):

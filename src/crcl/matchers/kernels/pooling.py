@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
-from crcl.matchers.kernels.recurrent import averaged_directions, quick_on_cpu
+from crcl.matchers.kernels.recurrent import averaged_directions, uses_cpu_kernels
 
 _TEMPERATURE = 0.1
-HIDDEN = -10000.0  # stands for what is not there: sorted last, weighted 0
+PADDING_VALUE = -10000.0  # sorted last, weighted 0
 
 
 class GPO(nn.Module):
-    """Pooling by sorted positions, `(B, L, D)` and mask -> `(B, D)`; `size` is that of the position codes."""
+    """Pooling by sorted positions, `(B, L, D)` and lengths `(B,)` -> `(B, D)`; `size` is that of the position codes."""
 
     def __init__(self, size: int = 32) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class GPO(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         longest = int(lengths.max())
         positions = torch.arange(longest, device=x.device)
-        x = x[:, :longest].masked_fill((positions >= lengths[:, None])[..., None], HIDDEN)
+        x = x[:, :longest].masked_fill((positions >= lengths[:, None])[..., None], PADDING_VALUE)
         return sorted_sum(x, self.weights(lengths).to(x.dtype))
 
     def weights(self, lengths: Tensor) -> Tensor:
@@ -39,14 +39,14 @@ class GPO(nn.Module):
         hidden = averaged_directions(self.gru, codes, same, distinct)  # (distinct, longest, size)
         scores = self.linear(hidden).float().squeeze(2)
         positions = torch.arange(codes.shape[0], device=lengths.device)
-        scores = scores.masked_fill(positions >= distinct[:, None], HIDDEN)
+        scores = scores.masked_fill(positions >= distinct[:, None], PADDING_VALUE)
         return embedding(which, (scores / _TEMPERATURE).softmax(1))
 
 
 @lru_cache(maxsize=8)
 def position_codes(length: int, size: int) -> Tensor:
     """Sine and cosine codes of positions 0, 1, …, interleaved. (length, size)"""
-    with torch.inference_mode(False):  # codes first asked for while scoring are kept, and training uses them too
+    with torch.inference_mode(False):  # codes cached during evaluation are used in training too
         frequencies = torch.exp(torch.arange(0, size, 2) * (-math.log(10000.0) / size))
         angles = torch.arange(length)[:, None] * frequencies
         return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
@@ -54,7 +54,7 @@ def position_codes(length: int, size: int) -> Tensor:
 
 def sorted_sum(x: Tensor, weights: Tensor) -> Tensor:
     """Sort `(B, L, D)` over L in descending order, each dimension on its own, and sum with weights `(B, L)`. (B, D)"""
-    if quick_on_cpu(x) and x.shape[1] <= _INDEX_MASK + 1:
+    if uses_cpu_kernels(x) and x.shape[1] <= _INDEX_MASK + 1:
         return _SortedSum.apply(x, weights)
     return torch.einsum("bld,bl->bd", x.sort(dim=1, descending=True).values, weights)
 
@@ -65,8 +65,8 @@ _INDEX_MASK = 0xFF
 class _SortedSum(torch.autograd.Function):
     """`sorted_sum` on CPU, where `torch.sort` takes longer than the matrix products around it.
 
-    A sorting network of whole-array maxima and minima does the work. For the gradient one must know where each value
-    came from: a float32 turned into a float64 leaves 29 bits of its mantissa empty, and the position is carried there.
+    Sorts by a sorting network of elementwise maxima and minima of whole arrays. The gradient needs the original
+    position of each value: a float32 converted to float64 leaves 29 bits of its mantissa unused, which hold it.
     """
 
     @staticmethod
@@ -92,14 +92,14 @@ class _SortedSum(torch.autograd.Function):
 
 
 def _network_sort(rows: Tensor) -> Tensor:
-    """Sort `(L, B, D)` over L in descending order, in place of `rows`. (B, L, D)"""
-    places = list(rows.unbind(0))
-    spare = torch.empty_like(places[0])
-    for high, low in _comparators(len(places)):
-        torch.minimum(places[high], places[low], out=spare)
-        torch.maximum(places[high], places[low], out=places[high])
-        places[low], spare = spare, places[low]
-    return torch.stack(places, dim=1)
+    """Sort `(L, B, D)` over L in descending order, overwriting `rows`. (B, L, D)"""
+    values = list(rows.unbind(0))
+    spare = torch.empty_like(values[0])
+    for high, low in _comparators(len(values)):
+        torch.minimum(values[high], values[low], out=spare)
+        torch.maximum(values[high], values[low], out=values[high])
+        values[low], spare = spare, values[low]
+    return torch.stack(values, dim=1)
 
 
 @lru_cache(maxsize=512)

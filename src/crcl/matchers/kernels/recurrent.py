@@ -1,10 +1,10 @@
 """A bidirectional GRU over captions of different lengths, its two directions averaged.
 
-On a GPU this is cuDNN's. On CPU `nn.GRU` multiplies and accumulates weight gradients time step by time step, twice;
-here both directions run side by side, each weight gradient is one product over all time steps, and what depends on a
-word alone is computed once per distinct word, of which a batch has far fewer than tokens. Neither can be
-differentiated twice; what can is `nn.GRU` step by step, as it runs within `plain()`. What several tokens share is taken
-by `embedding`: its gradients are added in order with any number of threads, which those of an index are not.
+A GPU uses cuDNN. On CPU `nn.GRU` computes and accumulates weight gradients time step by time step, once per direction;
+here both directions run together, each weight gradient is one product over all time steps, and the input gates are
+computed once per distinct word, of which a batch has far fewer than tokens. Neither can be differentiated twice;
+`twice_differentiable()` switches to `nn.GRU` without cuDNN, which can. Shared word vectors are gathered by `embedding`
+instead of an index, because its gradients are summed in the same order with any number of threads.
 """
 
 from collections.abc import Iterator
@@ -20,38 +20,38 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-_PLAIN: ContextVar[bool] = ContextVar("plain", default=False)
+_TWICE: ContextVar[bool] = ContextVar("twice_differentiable", default=False)
 
 
 @contextmanager
-def plain() -> Iterator[None]:
-    """Forward passes within can be differentiated twice: torch's own operations instead of the quick ones."""
-    token = _PLAIN.set(True)
+def twice_differentiable() -> Iterator[None]:
+    """Make forward passes in this context twice differentiable, by torch's own operations instead of faster kernels."""
+    token = _TWICE.set(True)
     try:
         yield
     finally:
-        _PLAIN.reset(token)
+        _TWICE.reset(token)
 
 
-def quick_on_cpu(x: Tensor) -> bool:
-    """Whether the operations written for CPU are right for this input: single precision, once differentiable."""
+def uses_cpu_kernels(x: Tensor) -> bool:
+    """Whether to use the CPU kernels for this input: they need float32 and can be differentiated once."""
     single = x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    return x.device.type == "cpu" and single and not _PLAIN.get()
+    return x.device.type == "cpu" and single and not _TWICE.get()
 
 
 def averaged_directions(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Tensor) -> Tensor:
-    """Mean of both directions of a batch-first GRU, `(B, longest, D)`, 0 behind a caption's end.
+    """Mean of both directions of a batch-first GRU, `(B, longest, D)`, 0 for padding.
 
-    `inputs` are distinct vectors `(V, E)`, and `which` says the one at each place `(B, W)`.
+    `inputs` are distinct vectors `(V, E)`, and `which` `(B, W)` the number of the vector at each position.
     """
-    if quick_on_cpu(inputs):
+    if uses_cpu_kernels(inputs):
         return _averaged_on_cpu(rnn, inputs, which, lengths)
     packed = pack_padded_sequence(
         embedding(which, inputs).float(), lengths.cpu(), batch_first=True, enforce_sorted=False
     )
-    twice = torch.backends.cudnn.flags(enabled=False) if _PLAIN.get() else nullcontext()
-    # with autocast cuDNN's would run in float16, whatever was asked for
-    with torch.autocast(inputs.device.type, enabled=False), twice:
+    without_cudnn = torch.backends.cudnn.flags(enabled=False) if _TWICE.get() else nullcontext()
+    # with autocast cuDNN would compute in float16, whatever the requested precision
+    with torch.autocast(inputs.device.type, enabled=False), without_cudnn:
         both, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
     forward, backward = both.chunk(2, dim=2)
     return (forward + backward) / 2
@@ -59,14 +59,14 @@ def averaged_directions(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Ten
 
 @dataclass(frozen=True)
 class _Packing:
-    """Tokens sorted by time, longest caption first, so that the captions still running at a time are a prefix."""
+    """Tokens sorted by time step, longest caption first, so that the captions active at a time step are a prefix."""
 
     places: Tensor
-    """(tokens,) where each token stands in a flat `(B * longest)` array"""
+    """(tokens,) index of each token in a flat `(B * longest)` array"""
     mirrored: Tensor
-    """(tokens,) the packed number of the same caption's token that is as far from the end as this from the start"""
+    """(tokens,) packed index of the token of the same caption that is as far from its end as this one from its start"""
     sizes: list[int]
-    """captions running at each time"""
+    """Number of captions active at each time step"""
     longest: int
 
     @classmethod
@@ -99,9 +99,9 @@ def _averaged_on_cpu(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Tensor
 
 
 class _TwoGRUs(torch.autograd.Function):
-    """Two GRUs side by side: what packed inputs give the gates r, z, n, `(2, tokens, 3D)` -> `(2, tokens, D)`.
+    """Two GRUs at once, from the packed inputs' part of the gates r, z, n. `(2, tokens, 3D)` -> `(2, tokens, D)`
 
-    The first argument is used up.
+    Overwrites its first argument.
     """
 
     @staticmethod
@@ -159,7 +159,7 @@ class _TwoGRUs(torch.autograd.Function):
 
 
 def _previous(hidden: Tensor, sizes: list[int]) -> Tensor:
-    """The state before each packed token: 0 at a caption's start."""
+    """Hidden state before each packed token, 0 at the start of a caption."""
     before = torch.zeros_like(hidden)
     start = sizes[0]
     for earlier, running in pairwise(sizes):
