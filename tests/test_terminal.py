@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tiny import Stop, StopAfter, small_config, write_folder
 
 from crcl import terminal as progress
-from crcl.progress import Advance, Clock, StepLog, Together
+from crcl.progress import Advance, Clock, ProgressGroup, StepLog
 from crcl.terminal import Terminal
 from crcl.training import session
 from crcl.training.tensorboard import TensorBoard
@@ -179,7 +179,7 @@ def test_tensorboard_gets_the_scalars_of_every_epoch_once_though_the_training_wa
     config = small_config(write_folder(tmp_path / "data"))
     folder = tmp_path / "run" / "tensorboard"
     with pytest.raises(Stop):
-        session.train(config, tmp_path / "run", progress=Together(TensorBoard(folder), StopAfter(5)))
+        session.train(config, tmp_path / "run", progress=ProgressGroup(TensorBoard(folder), StopAfter(5)))
     run = session.train(config, tmp_path / "run", resume=True, progress=TensorBoard(folder))
     found = scalars(folder)
     records = run.metrics()

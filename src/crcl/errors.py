@@ -48,7 +48,7 @@ class InputError(ValueError):
 
     @classmethod
     def several(cls, problems: "Sequence[InputError]", *, what: str = "", where: str | Path = "") -> "InputError":
-        """One error of several problems, each on a line of its own; `what` introduces them where it is given."""
+        """One error that reports several problems, each on its own line; `what` introduces them, if given."""
         each = [part for problem in problems for part in problem.problems]
         error = cls(what or "; ".join(part.what for part in each), where=where)
         error._introduction = bool(what)
@@ -58,7 +58,7 @@ class InputError(ValueError):
     _introduction = False
 
     def message(self, spell: Spell = python_spelling) -> str:
-        """The whole message, parameters spelled as the caller writes them."""
+        """The complete message, with parameters spelled as the caller writes them."""
         lines = [] if not self._introduction else [self._line(spell)]
         if self.problems != (self,):
             return "\n".join([*lines, *(problem._line(spell) for problem in self.problems)])
@@ -74,7 +74,7 @@ class InputError(ValueError):
 
 
 class _Spelled(dict[str, str]):
-    """Looks up names by spelling them."""
+    """Mapping from names in braces to their spelling, for `str.format_map`."""
 
     def __init__(self, spell: Spell) -> None:
         super().__init__()
@@ -93,6 +93,6 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` for the nearest choice, or nothing where none is near."""
+    """` (did you mean 'x'?)` for the nearest choice, or an empty text if none is near."""
     near = difflib.get_close_matches(word, list(choices), n=1)
     return f" (did you mean '{near[0]}'?)" if near else ""

@@ -1,6 +1,6 @@
-"""The ledger: what is believed of each pair, refined over epochs and pieces (self-refining correspondence, Eq. 10-12).
+"""The ledger: correspondences of all pairs, refined over epochs and pieces (self-refining correspondence, Eq. 10-12).
 
-A ledger needs nothing but pair numbers and matching probabilities, so it serves any training loop:
+A ledger only needs row numbers of pairs and matching probabilities, so it works with any training loop:
 
     ledger = Ledger(len(pairs))
     for epoch in range(epochs):
@@ -30,9 +30,9 @@ def refine(
     momentum: float = 0.8,
     freeze_epochs: int = 2,
 ) -> np.ndarray:
-    """Beliefs at the start of an epoch, Eq. 11, from p̂ of the epoch before; a pair without p̂ (NaN) keeps its own. (N,)
+    """Beliefs at the start of an epoch, Eq. 11, from p̂ of the previous one; pairs without p̂ (NaN) keep theirs. (N,)
 
-    Where nothing is frozen, the first epoch has no epoch before it: all beliefs stay, and Eq. 10 holds from the next.
+    Without frozen epochs, the first epoch has no previous one: all beliefs stay, and Eq. 10 applies from the second.
     """
     if epoch < freeze_epochs:
         return correspondence
@@ -49,15 +49,15 @@ def cut(correspondence: np.ndarray, threshold: float = 0.1) -> np.ndarray:
 class Ledger:
     """The correspondences of all pairs while a matcher is trained.
 
-    correction "paper": Eq. 11 and 12 to the letter. Beliefs change between epochs, from p̂ of the epoch before; the
-        threshold acts on reading only.
-    correction "official": as the authors' code. Beliefs change at each step, from p̂ of that step; in the first piece
-        the last frozen epoch stores p̂ as it is; labels below the threshold are stored as 0, in frozen epochs too.
-    correction "none": no self-refining correction. The label is the p̂ of the current step (1 in frozen epochs), and
-        nothing but the last p̂ is kept.
+    correction "paper": Eq. 11 and 12 to the letter. Beliefs change between epochs, from p̂ of the previous epoch; the
+        threshold applies to the labels only.
+    correction "official": as in the authors' code. Beliefs change at each step, from p̂ of that step; in the first piece
+        the last frozen epoch stores p̂ as it is; labels below the threshold are stored as 0, even in frozen epochs.
+    correction "none": no self-refining correction. The label is p̂ of the current step (1 in frozen epochs), and the
+        ledger stores the last p̂.
 
-    A ledger may start from beliefs `(pairs,)` that an earlier training came to, instead of from ones. These count as a
-    piece that lies behind it: the first rule of Eq. 11, which takes p̂ as it is, was theirs, and only momentum is left.
+    `start` gives beliefs `(pairs,)` of an earlier training to start from, instead of ones. These count as a piece
+    before the first: the rule of Eq. 11 that takes p̂ as it is does not apply again, only the momentum does.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Ledger:
         if correction not in ("paper", "official", "none"):
             raise ValueError(f"correction must be paper, official or none, got {correction!r}")
         if start is not None and (start.shape != (pairs,) or not ((start >= 0) & (start <= 1)).all()):
-            raise ValueError(f"a ledger of {pairs} pairs starts from as many beliefs from 0 to 1")
+            raise ValueError(f"start must have {pairs} beliefs from 0 to 1, one for each pair")
         self.momentum = momentum
         self.threshold = threshold
         self.freeze_epochs = freeze_epochs
@@ -96,7 +96,7 @@ class Ledger:
         return len(self.correspondence)
 
     def begin_epoch(self, piece: int, epoch: int) -> None:
-        """Bring the beliefs up to date for this epoch, then forget the probabilities that they were made from."""
+        """Update the beliefs for this epoch, then clear the probabilities that they were computed from."""
         if epoch > 0 and self.correction == "paper":
             self.correspondence = refine(
                 self.correspondence,
@@ -110,11 +110,11 @@ class Ledger:
         self.probability = np.full(len(self), np.nan, dtype=np.float32)
 
     def record(self, pairs: Tensor, probability: Tensor) -> None:
-        """Remember p̂ of these pairs for the next epoch, in place of what was seen before."""
+        """Store p̂ of these pairs for the next epoch, replacing earlier values."""
         self.probability[_numbers(pairs)] = probability.detach().float().cpu().numpy()
 
     def observe(self, pairs: Tensor, probability: Tensor) -> Tensor:
-        """Record p̂ of these pairs, and give the labels that enter the loss now. (K,), on p̂'s device"""
+        """Store p̂ of these pairs and return their labels for the loss. (K,), on p̂'s device"""
         self.record(pairs, probability)
         numbers = _numbers(pairs)
         now = self.probability[numbers]

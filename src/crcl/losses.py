@@ -1,8 +1,8 @@
-"""The losses of the paper and of its field, as functions of one similarity matrix.
+"""Losses of the paper and of related methods, as functions of one similarity matrix.
 
-`sims[i, j]` is image i with text j, `(K, K)`, and the pairs of the batch are on the diagonal. Every loss returns one
-value per pair, `(K,)`; the caller takes the mean (Eq. 9) or the sum. Half-precision similarities are taken to
-float32 first, because `exp(s / tau)` overflows in half precision.
+`sims[i, j]` is the similarity of image i and text j, `(K, K)`, with the pairs of the batch on the diagonal. Every loss
+returns one value per pair, `(K,)`; the caller takes the mean (Eq. 9) or the sum. Half-precision similarities are
+converted to float32 first, because `exp(s / tau)` overflows in half precision.
 """
 
 import math
@@ -17,11 +17,11 @@ Curve = Literal["linear", "exponential", "sine"]
 Family = Literal["log", "tan", "abs", "exp", "gce"]
 Terms = Literal["both", "active", "complementary"]
 
-_LEAST = 1e-7  # a label of L2RM is never less, so that it has a logarithm
+_LEAST = 1e-7  # lower bound of L2RM's labels, so that they have a logarithm
 
 
 def matching_log_probs(sims: Tensor, tau: float) -> tuple[Tensor, Tensor]:
-    """Matching probabilities, Eq. 3, as logarithms: image to text (over rows), text to image (over columns). (K, K)"""
+    """Log matching probabilities, Eq. 3: image to text (over rows) and text to image (over columns). (K, K) each"""
     if not tau > 0:
         raise ValueError(f"tau must be greater than 0, got {tau}")
     with torch.autocast(sims.device.type, enabled=False):
@@ -49,7 +49,7 @@ def active_complementary(
 ) -> Tensor:
     """Active complementary loss, Eq. 8, with q = 1 - label; `scale` is the paper's lambda. Its mean is Eq. 9. (K,)
 
-    For the paper's ablation `terms` takes L_d alone, or L_r alone without its scale. No gradient flows through the
+    For the paper's ablation, `terms` selects L_d alone, or L_r alone without its scale. No gradient flows through the
     labels.
     """
     if terms not in ("both", "active", "complementary"):
@@ -68,9 +68,9 @@ def info_nce(sims: Tensor, *, tau: float = 0.05) -> Tensor:
 
 
 def reverse_cross_entropy(sims: Tensor, *, tau: float = 0.05) -> Tensor:
-    """L2RM's warm-up: cross-entropy of the pairs' labels under the matching probabilities, both directions. (K,)
+    """L2RM's warm-up loss: cross-entropy of the pairs' labels under the matching probabilities, both directions. (K,)
 
-    The logarithm of a label 0 is that of 1e-7, so it is log(1e7) times the probability of all others; bounded.
+    A label 0 counts as 1e-7, so the loss is log(1e7) times the probability of all other candidates, and bounded.
     """
     i2t, t2i = matching_log_probs(sims, tau)
     others = 2 - i2t.diagonal().exp() - t2i.diagonal().exp()
@@ -78,18 +78,18 @@ def reverse_cross_entropy(sims: Tensor, *, tau: float = 0.05) -> Tensor:
 
 
 def symmetric_divergence(i2t: Tensor, t2i: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """L2RM: half of both Kullback-Leibler divergences, targets from Eq. 3's logarithms and back, both directions. (K,)
+    """L2RM: mean of the two Kullback-Leibler divergences between Eq. 3's probabilities and targets. (K,)
 
-    Each of `rows` adds up to 1, and so does each of `columns`. To every target 1e-7 is added, so that a probability
-    where there is none costs much but not everything. No gradient flows through the targets.
+    Sums both directions: `rows` are the targets of the images, each sums to 1, and `columns` those of the texts. 1e-7
+    is added to every target to keep the divergence finite. No gradient flows through the targets.
     """
     return _divergence_rows(i2t, rows) + _divergence_rows(t2i.T, columns.T)
 
 
 def contrastive_complementary(sims: Tensor, *, tau: float = 0.05, kind: Family = "log", q: float = 0.2) -> Tensor:
-    """RCL's complementary contrastive family: every negative's probability through `kind`; `q` is gce's exponent. (K,)
+    """RCL's complementary contrastive family: sums `kind` of every negative's probability; `q` is gce's exponent. (K,)
 
-    `tan` is Eq. 6 at q = 0. Computed in float64: where a negative's p rounds to 1, 1 - p in float32 has no digit left.
+    `tan` is Eq. 6 at q = 0. Computed in float64, since 1 - p loses all digits in float32 if p is close to 1.
     """
     if kind not in _FAMILY:
         raise ValueError(f"kind must be one of {', '.join(_FAMILY)}, got {kind!r}")
@@ -128,7 +128,7 @@ def triplet(sims: Tensor, margin: Tensor | float = 0.2, *, negatives: Negatives 
 
 
 def soft_margin(labels: Tensor, margin: float = 0.2, *, curve: Curve = "exponential", base: float = 10.0) -> Tensor:
-    """Margin that grows with the belief in a pair, for Eq. 2; `base` is the exponential curve's m. (K,)"""
+    """Margins for Eq. 2 that grow with the pairs' labels; `base` is the m of the exponential curve. (K,)"""
     if curve == "linear":
         return margin * labels
     if curve == "exponential":
@@ -139,14 +139,14 @@ def soft_margin(labels: Tensor, margin: float = 0.2, *, curve: Curve = "exponent
 
 
 def dynamic_hinge(scores: Tensor, negatives: int, *, margin: float = 0.2) -> Tensor:
-    """DECL's robust dynamic hinge: mean of the `negatives` hardest hinges of raw scores' tanh, both directions. (K,)"""
+    """DECL's robust dynamic hinge: mean of the `negatives` hardest hinges of tanh(scores), both directions. (K,)"""
     return triplet(scores.to(torch.promote_types(scores.dtype, torch.float32)).tanh(), margin, negatives=negatives)
 
 
 def evidence(scores: Tensor, tau: float = 0.1) -> Tensor:
-    """DECL's evidence that an image and a text match, exp(tanh(score) / tau), from raw scores. (K, K)
+    """DECL's evidence that an image and a text match, exp(tanh(score) / tau), from scores before a sigmoid. (K, K)
 
-    In float64: the divergence below is a small difference of log-gammas of the evidence's sum, which are large.
+    In float64, since the divergence in `evidential` is a small difference of large log-gammas.
     """
     if not tau > 0:
         raise ValueError(f"tau must be greater than 0, got {tau}")
@@ -157,8 +157,8 @@ def evidence(scores: Tensor, tau: float = 0.1) -> Tensor:
 def evidential(scores: Tensor, matched: Tensor, *, tau: float = 0.1, scale: float = 0.1) -> Tensor:
     """DECL's evidential loss, both directions: expected square error plus `scale` times the divergence. (K,)
 
-    Each query's evidence for the K candidates makes a Dirichlet distribution. `matched` says whose own candidate is the
-    right one, `(K,)`; for the other pairs none is: their labels are all 0.
+    Each query's evidence for the K candidates defines a Dirichlet distribution. `matched` `(K,)` tells which pairs
+    match; the other pairs have labels of 0 for all candidates.
     """
     found = evidence(scores, tau)
     labels = torch.diag(matched.detach().to(found))
@@ -167,10 +167,9 @@ def evidential(scores: Tensor, matched: Tensor, *, tau: float = 0.1, scale: floa
 
 
 def evidence_share(scores: Tensor, tau: float = 0.1) -> Tensor:
-    """Share of a pair's own evidence (E + Eᵀ)[i, i] beside its strongest rival's, max (E + Eᵀ)[i, k]. (K,)
+    """Share of a pair's own evidence, (E + Eᵀ)[i, i], in the sum with its strongest rival, max (E + Eᵀ)[i, k]. (K,)
 
-    In [0, 1], without gradient. From 0.5 on no rival is stronger, and that is DECL's division: the pair is judged
-    matched.
+    In [0, 1], without gradient. From 0.5 on no rival has more evidence, and DECL's division judges the pair matched.
     """
     found = evidence(scores.detach(), tau)
     own, rivals = 2 * found.diagonal(), _without_diagonal(found + found.T).amax(1)
@@ -190,9 +189,9 @@ def _evidential_rows(found: Tensor, labels: Tensor, scale: float) -> Tensor:
 
 
 def smallest(values: Tensor, share: float) -> Tensor:
-    """BiCro's warm-up: of a batch's losses that share is kept which is smallest, the others count as 0. (K,)
+    """BiCro's warm-up: the given share of a batch's losses that is smallest, the others set to 0. (K,)
 
-    int(share K) are kept, one at least.
+    int(share K) losses are kept, but at least one.
     """
     kept = torch.zeros_like(values, dtype=torch.bool)
     kept[values.detach().argsort(stable=True)[: max(int(share * len(values)), 1)]] = True

@@ -1,8 +1,8 @@
 """Retrieval and detection scores, as functions of plain arrays.
 
-`sims[m, n]` is image m with text n, and `image_of_text[n]` the image that text n belongs to, whatever the number of
-texts per image. A rank counts from 0. **Ties count against the model**: an item that is not the right one but has the
-same similarity stands before it. So a model that gives the same score to everything scores nothing.
+`sims[m, n]` is the similarity of image m and text n, and `image_of_text[n]` the image that text n belongs to; images
+may have different numbers of texts. Ranks count from 0. **Ties count against the model**: a wrong item with the same
+similarity ranks before the right one, so a model that gives everything the same score gets the lowest result.
 """
 
 from dataclasses import dataclass
@@ -89,11 +89,11 @@ def mean(folds: list[Retrieval]) -> Retrieval:
 
 
 def detection(correspondence: np.ndarray, truth: np.ndarray, *, threshold: float) -> Detection | None:
-    """Scores of "below the threshold is a mismatch" against the truth; None where there is but one kind of pair."""
+    """Scores of "below the threshold is a mismatch" against the truth; None if all pairs match or all mismatch."""
     mismatched = ~truth.astype(bool)
     if mismatched.all() or not mismatched.any():
         return None
-    from sklearn.metrics import average_precision_score, roc_auc_score  # loads slowly: not for every command
+    from sklearn.metrics import average_precision_score, roc_auc_score  # imported here because it is slow to load
 
     flagged = correspondence < threshold
     found = int((flagged & mismatched).sum())

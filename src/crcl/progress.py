@@ -1,4 +1,4 @@
-"""What long work reports while it runs: messages, counted tasks, and the epochs of a training."""
+"""Progress of long work: messages, counted tasks, and the epochs of a training."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 Advance = Callable[[int, int], None]
-"""Called with how much of a task is done, and how much there is in all."""
+"""Called with the completed amount of a task, and its total."""
 
 _log = logging.getLogger("crcl")
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Where a training stands. All numbers count from 0; `step` is the next step of the epoch."""
+    """Position of a training. All numbers count from 0; `step` is the next step of the epoch."""
 
     piece: int
     epoch: int
@@ -27,7 +27,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class StepLog:
-    """The result of one step: how many pairs, their mean loss, and what the step was for."""
+    """Result of one step: number of pairs, their mean loss, and the phase of the epoch."""
 
     pairs: int
     loss: float
@@ -35,7 +35,7 @@ class StepLog:
 
 
 class Progress:
-    """Receives what long work reports. This one stays silent; override what you want to see.
+    """Receives the progress of long work. This base class shows nothing; override the methods you need.
 
     Example:
         >>> class Notes(Progress):
@@ -46,23 +46,23 @@ class Progress:
     """
 
     def note(self, message: str) -> None:
-        """A message worth knowing although nothing is wrong; goes to the logger `crcl` unless overridden."""
+        """A message for the user although nothing is wrong; goes to the logger `crcl` unless overridden."""
         _log.info(message)
 
     def status(self, message: str) -> None:
-        """What is being done now, one line for each of several long steps."""
+        """A line for each of several long steps, when it starts."""
         _log.info(message)
 
     @contextmanager
     def task(self, name: str) -> Iterator[Advance]:
-        """A named piece of counted work; yields the function that reports how much is done."""
+        """A named task; yields the function to report its progress with."""
         yield lambda done, total: None
 
     def training_started(self, name: str, pieces: Sequence[int], networks: int) -> None:
-        """A training begins or resumes: its name, the epochs of each piece, and how many networks take each step."""
+        """A training starts or resumes: its name, the epochs of each piece, and the number of networks."""
 
     def epoch_started(self, clock: Clock, steps: int) -> None:
-        """An epoch of so many training steps begins or resumes."""
+        """An epoch with this number of training steps starts or resumes."""
 
     def step_done(self, clock: Clock, log: StepLog) -> None:
         """A step is done."""
@@ -78,8 +78,8 @@ SILENT = Progress()
 """The default everywhere: reports nothing."""
 
 
-class Together(Progress):
-    """Passes everything on to several receivers."""
+class ProgressGroup(Progress):
+    """Forwards everything to several receivers."""
 
     def __init__(self, *receivers: Progress) -> None:
         self.receivers = receivers

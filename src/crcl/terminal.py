@@ -1,4 +1,4 @@
-"""Progress on a terminal: live bars, or plain lines where there is none. Shows control characters, never obeys them."""
+"""Progress on a terminal: live bars, or plain lines if the output is not a terminal. Escapes control characters."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ from rich.progress import Progress as Bar
 from crcl.progress import Advance, Clock, Progress, StepLog, duration
 
 _WIDE = 130  # columns that a whole line of progress takes
-_PLAIN_SECONDS = 30.0  # between two lines where there is no terminal
+_PLAIN_SECONDS = 30.0  # between two lines if the output is not a terminal
 
 
 class Screen(Console):
-    """A console that shows control characters instead of obeying them: names and captions come from strangers."""
+    """A console that escapes control characters, since file names and captions may be hostile."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print as a Console does."""
@@ -54,26 +54,26 @@ class Terminal(Progress):
         self.console.print(f"note: {message}", soft_wrap=True)
 
     def status(self, message: str) -> None:
-        self._say(message)
+        self._print(message)
 
     @contextmanager
     def task(self, name: str) -> Iterator[Advance]:
-        """A bar with percentage and time left; without a terminal a line every 30 seconds."""
+        """Show a bar with percentage and time left, or a line every 30 seconds if the output is not a terminal."""
         columns = (TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
         with self._bar(BarColumn(bar_width=24), *columns, transient=True) as bar:
             task = bar.add_task(name, total=None)
-            begun = spoken = time.monotonic()
-            spoken_share = 0.0
+            started = printed = time.monotonic()
+            printed_share = 0.0
 
             def advance(done: int, total: int) -> None:
-                nonlocal spoken, spoken_share
+                nonlocal printed, printed_share
                 bar.update(task, completed=done, total=total)
                 now, share = time.monotonic(), done / max(total, 1)
-                further = share - spoken_share >= 0.01  # a day of work is a hundred lines too
-                if not self.console.is_terminal and further and now - spoken >= _PLAIN_SECONDS:
-                    spoken, spoken_share = now, share
-                    left = (now - begun) * (1 - share) / share
-                    self._say(f"{name}  {share:.0%}  {duration(now - begun)}  left {duration(left)}")
+                further = share - printed_share >= 0.01  # at most a hundred lines, however long it takes
+                if not self.console.is_terminal and further and now - printed >= _PLAIN_SECONDS:
+                    printed, printed_share = now, share
+                    left = (now - started) * (1 - share) / share
+                    self._print(f"{name}  {share:.0%}  {duration(now - started)}  left {duration(left)}")
 
             yield advance
 
@@ -97,8 +97,8 @@ class Terminal(Progress):
         self.total = sum(self.pieces) * steps
         self.done = clock.total_epoch * steps + min(clock.step, steps)
         self.where = f"piece {clock.piece + 1}/{len(self.pieces)} epoch {clock.epoch + 1}/{self.pieces[clock.piece]}"
-        self.begun = self.spoken = time.monotonic()
-        self.start = self.start or (self.begun, self.done)
+        self.epoch_start = self.printed = time.monotonic()
+        self.start = self.start or (self.epoch_start, self.done)
         self.pairs = 0
         self.loss: float | None = None  # of this epoch's training steps
         self.bar.start()
@@ -110,19 +110,19 @@ class Terminal(Progress):
         if log.phase == "train":
             self.done += 1
             self.loss = log.loss if self.loss is None else 0.98 * self.loss + 0.02 * log.loss
-        rate = self.pairs / max(now - self.begun, 1e-9)
+        rate = self.pairs / max(now - self.epoch_start, 1e-9)
         loss = "" if self.loss is None else f"loss {self.loss:.3f}  lr {clock.learning_rate:.1e}  "
         numbers = f"{log.phase}: {loss}{rate:,.0f} pairs/s"
         room = self.console.width >= _WIDE  # in a narrow window the time left matters more
         self.bar.update(self.bar_task, completed=self.done, numbers=numbers if room else "")
-        if not self.console.is_terminal and now - self.spoken >= _PLAIN_SECONDS:
-            self.spoken = now
-            self._say(f"{self.where}  step {self.done}/{self.total}  {numbers}{self._left(now)}")
+        if not self.console.is_terminal and now - self.printed >= _PLAIN_SECONDS:
+            self.printed = now
+            self._print(f"{self.where}  step {self.done}/{self.total}  {numbers}{self._left(now)}")
 
     def epoch_done(self, record: dict[str, Any]) -> None:
         dev = record["dev"]
-        seconds = time.monotonic() - self.begun
-        self._say(
+        seconds = time.monotonic() - self.epoch_start
+        self._print(
             f"{self.where}  loss {record['loss']:.3f}  dev rSum {dev['rsum']:.1f}  "
             f"mean belief {record['mean_belief']:.3f}  {duration(seconds)}{'  *best' if record['best'] else ''}"
         )
@@ -131,11 +131,11 @@ class Terminal(Progress):
         self.bar.stop()
 
     def _left(self, now: float) -> str:
-        """By all steps since the start and what stands between them: an epoch may divide its pairs before it trains."""
-        begun, first = self.start or (now, self.done)
+        """Time left, from the duration of all steps since the start, including other phases of the epochs."""
+        started, first = self.start or (now, self.done)
         if self.done == first:
             return ""
-        return f"  left {duration((self.total - self.done) * (now - begun) / (self.done - first))}"
+        return f"  left {duration((self.total - self.done) * (now - started) / (self.done - first))}"
 
     def _bar(self, *columns: ProgressColumn, spinner: bool = False, transient: bool = False) -> Bar:
         first = [SpinnerColumn()] if spinner else []
@@ -148,5 +148,5 @@ class Terminal(Progress):
             disable=not self.console.is_terminal,
         )
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The paper's bound on what noise can cost the robust complementary loss: Eq. 7 and Lemma 1 (docs/theory.md)."""
+"""The paper's bounds on the effect of noise on the robust complementary loss: Eq. 7 and Lemma 1 (docs/theory.md)."""
 
 import math
 

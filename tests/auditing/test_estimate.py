@@ -105,7 +105,7 @@ def test_a_training_goes_on_from_a_run_with_the_same_decoys_only(tmp_path: Path)
     assert begun is not None
     assert begun.beliefs is not None
     np.testing.assert_array_equal(begun.beliefs, np.concatenate([first.load_ledger(), first.load_decoy_ledger()]))
-    assert said == ["12 known mismatches are trained on beside 48 pairs, as decoys"]
+    assert said == ["training on 48 pairs and 12 decoys (known mismatches)"]
     said.clear()
     third = session.train(small_config(data, **start), tmp_path / "third", progress=Noting(said))
     begun = third.load_start()

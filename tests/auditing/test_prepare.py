@@ -64,7 +64,7 @@ def test_one_command_makes_features_a_run_a_table_and_a_page(drawn: Path, audite
     assert "estimated" in audited.out
     assert audited.out.endswith("next:\n  crcl clean pairs-audit/run -o CLEANED.csv\n")
     assert "2 images were skipped" in audited.err
-    assert "known mismatches are trained on beside" in audited.err
+    assert "decoys (known mismatches)" in audited.err
     assert "broken.png" in (made / "features" / "skipped.csv").read_text("utf-8")
     run = Run.open(made / "run")
     judged = run.sizes["pairs"]

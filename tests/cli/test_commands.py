@@ -287,7 +287,7 @@ def test_evaluate_averages_folds(crcl: Crcl, trained: Path) -> None:
     assert folds["rsum"] > whole["rsum"]  # fewer items to confuse
     answer = crcl("evaluate", trained, "--folds", "3")
     assert answer.code == 2
-    assert "8 images cannot be cut into 3 folds of one size" in answer.err
+    assert "8 images cannot be split into 3 folds of equal size" in answer.err
 
 
 def test_several_runs_are_evaluated_as_one_ensemble(crcl: Crcl, data: Path, trained: Path, tmp_path: Path) -> None:

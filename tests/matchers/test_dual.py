@@ -182,7 +182,9 @@ def test_from_the_command_line_a_table_with_two_files_is_audited_where_it_has_mo
 
 
 def test_captions_without_vectors_are_refused_with_what_to_give(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="matcher dual reads vectors of captions, and there are none; give them with"):
+    with pytest.raises(
+        InputError, match="matcher dual reads vectors of captions, but the data has none; give them with"
+    ):
         session.train(small_config(write_folder(tmp_path / "data"), *DUAL), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -502,8 +502,8 @@ def test_it_starts_from_two_networks_with_meta_networks_alone(tmp_path: Path) ->
     [
         (np.array([0, 48]), "rows 0 to 48, but the training pairs are 0 to 47"),
         (np.array([-1, 3]), "rows -1 to 3, but the training pairs are 0 to 47"),
-        (np.array([0.5]), "expected row numbers, whole and in one dimension"),
-        (np.array([[1]]), "expected row numbers, whole and in one dimension"),
+        (np.array([0.5]), "expected a one-dimensional array of row numbers"),
+        (np.array([[1]]), "expected a one-dimensional array of row numbers"),
         (np.array([], dtype=int), "empty"),
         (np.arange(48), "no pairs are left to train on"),
     ],

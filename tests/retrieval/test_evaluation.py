@@ -67,7 +67,7 @@ def test_an_ensemble_scores_with_the_mean_of_the_similarities(tiny: Tiny) -> Non
 @pytest.mark.parametrize("folds", [0, -1, 5, 13])
 def test_folds_that_do_not_divide_the_images_are_refused(tiny: Tiny, folds: int) -> None:
     pairs = tiny(images=12)
-    with pytest.raises(InputError, match=f"12 images cannot be cut into {folds} folds of one size"):
+    with pytest.raises(InputError, match=f"12 images cannot be split into {folds} folds of equal size"):
         evaluate([scorer_for(pairs)], pairs, folds=folds)
 
 

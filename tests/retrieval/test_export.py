@@ -278,7 +278,7 @@ def test_what_is_no_export_is_never_overwritten(crcl: Crcl, data: Path, tmp_path
         (["-o", run / "matcher.safetensors"], "not an export, so it is not overwritten"),
         (["--onnx", "-o", run], "not an export, so it is not overwritten"),
         (["--onnx", "-o", tmp_path / "graphs"], "not an export, so it is not overwritten"),
-        (["-o", tmp_path / "b.safetensors"], "b.vocab.json: would hold the words, but exists already"),
+        (["-o", tmp_path / "b.safetensors"], "b.vocab.json: exists already, and the vocabulary is written here"),
         (["-o", tmp_path / "c.safetensors"], "not an export, so it is not overwritten"),
         (["-o", tmp_path / "d"], "weights are written as .safetensors"),
         (["-o", tmp_path / "b.vocab.json" / "d.safetensors"], "cannot be written"),

@@ -450,13 +450,15 @@ def test_a_checkpoint_without_a_mask_gets_the_mean_of_its_words_for_it(data: Pat
 def test_the_vocabulary_is_found_where_there_is_but_one(tmp_path: Path) -> None:
     data = tmp_path / "f30k_precomp"
     data.mkdir()
-    with pytest.raises(InputError, match="none is near it; name it with vocab="):
+    with pytest.raises(
+        InputError, match="found no vocabulary near the data; pass the one the checkpoint was trained with as vocab="
+    ):
         find_vocabulary(data)
     (tmp_path / "vocab").mkdir()
     (tmp_path / "vocab/coco_precomp_vocab.json").touch()
     assert find_vocabulary(data).name == "coco_precomp_vocab.json"
     (data / "my_vocab.json").touch()
-    with pytest.raises(InputError, match=r"several are near it: .*my_vocab\.json, .*coco_precomp_vocab\.json"):
+    with pytest.raises(InputError, match=r"found several vocabularies: .*my_vocab\.json, .*coco_precomp_vocab\.json"):
         find_vocabulary(data)
     (tmp_path / "vocab/f30k_precomp_vocab.json").touch()
     assert find_vocabulary(data) == tmp_path / "vocab/f30k_precomp_vocab.json"
@@ -573,7 +575,7 @@ def test_from_the_file_to_a_run_trained_further(crcl: Crcl, data: Path, tmp_path
     answer = crcl("import", path, "--data", data, "-o", run)
     assert answer.code == 0, answer.err
     assert "vse imported from model_best.pth.tar (CRCL), epoch 7, dev rSum 400.2" in answer.out
-    assert f"the words are those of {data / 'tiny_precomp_vocab.json'}" in answer.err
+    assert f"using the vocabulary {data / 'tiny_precomp_vocab.json'}" in answer.err
     answer = crcl("evaluate", run, "--json")
     assert (answer.code, answer.err) == (0, "")
     assert "imported from model_best.pth.tar" in json.loads(answer.out)["runs"][0]

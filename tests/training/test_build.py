@@ -255,9 +255,9 @@ def test_beliefs_are_not_put_on_other_pairs_of_the_same_number(tmp_path: Path) -
     run = session.train(config, tmp_path / "run")
     captions = (data / "train_caps.txt").read_text().splitlines()
     (data / "train_caps.txt").write_text("\n".join(captions[::-1]) + "\n")
-    with pytest.raises(InputError, match="its beliefs would be put on other pairs"):
+    with pytest.raises(InputError, match="its beliefs would be assigned to other pairs"):
         inputs.audited_pairs(run, config)
-    with pytest.raises(InputError, match="its beliefs would be put on other pairs"):
+    with pytest.raises(InputError, match="its beliefs would be assigned to other pairs"):
         session.train(config, tmp_path / "run", resume=True)
 
 

@@ -22,7 +22,7 @@ from crcl.matchers.base import Matcher
 from crcl.methods import METHODS
 from crcl.methods.base import Learner
 from crcl.metrics import Recall, Retrieval
-from crcl.progress import Clock, Progress, StepLog, Together
+from crcl.progress import Clock, Progress, ProgressGroup, StepLog
 from crcl.runs.folder import Run
 from crcl.training import inputs, session
 from crcl.training.loop import BELIEF_BINS, Schedule, fit
@@ -227,7 +227,7 @@ def test_listeners_hear_of_every_step_and_epoch_and_of_the_end() -> None:
 def test_listeners_hear_of_the_end_after_an_error_too() -> None:
     listening = Listening()
     with pytest.raises(Stop):
-        fit_counting(Counting(), Schedule((1,)), progress=Together(listening, StopAfter(1)))
+        fit_counting(Counting(), Schedule((1,)), progress=ProgressGroup(listening, StopAfter(1)))
     assert listening.told[-1] == "ended"
 
 
@@ -251,7 +251,7 @@ def test_a_signal_ends_the_training_after_the_step_with_its_state_saved(tmp_path
     run = make_run(tmp_path / "run")
     before = signal.getsignal(number)
     with pytest.raises(Interrupted):
-        fit_counting(Counting(), Schedule((2,)), run=run, progress=Together(Signalling(3, number)))
+        fit_counting(Counting(), Schedule((2,)), run=run, progress=ProgressGroup(Signalling(3, number)))
     assert signal.getsignal(number) is before
     state = torch.load(run.path / "training.pt", weights_only=True)
     assert (state["progress"]["epoch"], state["progress"]["step"]) == (1, 1)
@@ -259,7 +259,7 @@ def test_a_signal_ends_the_training_after_the_step_with_its_state_saved(tmp_path
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
     with pytest.raises(KeyboardInterrupt):
-        fit_counting(Counting(), Schedule((2,)), progress=Together(Signalling(1, signal.SIGINT, times=2)))
+        fit_counting(Counting(), Schedule((2,)), progress=ProgressGroup(Signalling(1, signal.SIGINT, times=2)))
 
 
 def test_a_training_in_another_thread_leaves_signals_alone() -> None:

@@ -16,7 +16,7 @@ from crcl.errors import InputError
 from crcl.ledger import Ledger
 from crcl.methods import METHODS, MethodRecord
 from crcl.methods.plain import Objective
-from crcl.progress import Clock, Progress, Together
+from crcl.progress import Clock, Progress, ProgressGroup
 from crcl.runs.describe import conditions, describe, stored_config
 from crcl.runs.folder import Run
 from crcl.training import build, session
@@ -79,7 +79,7 @@ def test_every_piece_begins_from_the_weights_of_the_run(
     data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
 ) -> None:
     said: list[str] = []
-    new = session.train(further(data, first), tmp_path / "new", progress=Together(beginnings, Noting(said)))
+    new = session.train(further(data, first), tmp_path / "new", progress=ProgressGroup(beginnings, Noting(said)))
     for piece in (0, 1):
         for name, value in first.load_matcher().items():
             torch.testing.assert_close(beginnings.seen[piece, 0][name], value, atol=0, rtol=0)
@@ -100,7 +100,7 @@ def test_words_and_scale_are_the_runs_also_on_other_data(first: Run, tmp_path: P
     other = write_folder(tmp_path / "other", train=30, seed=5)
     said: list[str] = []
     new = session.train(
-        further(other, first, "data.min_count=40"), tmp_path / "new", progress=Together(beginnings, Noting(said))
+        further(other, first, "data.min_count=40"), tmp_path / "new", progress=ProgressGroup(beginnings, Noting(said))
     )
     assert new.vocabulary().words == first.vocabulary().words
     assert (new.path / "standardize.npz").read_bytes() == (first.path / "standardize.npz").read_bytes()
@@ -124,7 +124,7 @@ def test_beliefs_about_other_mismatches_are_not_taken(
     data: Path, first: Run, tmp_path: Path, beginnings: Beginnings, settings: list[str]
 ) -> None:
     said: list[str] = []
-    session.train(further(data, first, *settings), tmp_path / "new", progress=Together(beginnings, Noting(said)))
+    session.train(further(data, first, *settings), tmp_path / "new", progress=ProgressGroup(beginnings, Noting(said)))
     assert said == [f"the correspondences of {first.path} are of other pairs, with other mismatches: all start at 1"]
     assert (beginnings.beliefs[0, 0] == 1).all()
 
@@ -134,7 +134,7 @@ def test_a_plain_method_starts_from_the_weights_and_has_no_use_for_beliefs(
 ) -> None:
     said: list[str] = []
     new = session.train(
-        further(data, first, method="infonce"), tmp_path / "new", progress=Together(beginnings, Noting(said))
+        further(data, first, method="infonce"), tmp_path / "new", progress=ProgressGroup(beginnings, Noting(said))
     )
     assert isinstance(beginnings.method, Objective)
     torch.testing.assert_close(beginnings.seen[0, 0], first.load_matcher(), atol=0, rtol=0)
@@ -198,7 +198,7 @@ def test_a_start_that_does_not_fit_is_refused_with_all_that_differs(data: Path, 
         "data.standardize: the run has True, now given False",
         "matcher.embedding: the run has 8, now given 16",
         "matcher.word: the run has 6, now given 7",
-        "data.vocab: the words are the run's, now given 'words.json'; leave it out",
+        "data.vocab: the vocabulary is the run's, now given 'words.json'; leave it out",
     ]
     assert not (tmp_path / "new").exists()
 

@@ -12,7 +12,7 @@ from crcl.progress import SILENT, Progress
 from crcl.retrieval.model import Model
 from crcl.runs.folder import Run
 from crcl.terminal import Terminal
-from crcl.training.inputs import data_of, moved_data
+from crcl.training.inputs import open_run_data, moved_data
 
 AnyRun = Run | Model | str | Path
 """A run, opened or as a path."""
@@ -54,7 +54,7 @@ def open_model(run: AnyRun, *, device: str, memory: float | None) -> Model:
 def run_data(config: Config, data: Any, *, images: Path | None = None) -> Pairs:
     """The data of a run as its config says, or as given if it has moved; a path is read with the run's columns."""
     if data is None:
-        return data_of(config, images=images)
+        return open_run_data(config, images=images)
     return moved_data(config, data, images=images) if isinstance(data, str | Path) else pairs_of(data, images=images)
 
 

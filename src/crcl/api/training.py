@@ -5,7 +5,7 @@ from typing import Any
 
 from crcl.api.common import AnyRun, Settings, Shown, as_settings, pairs_of, path_of, receiver
 from crcl.auditing.prepare import Preparation, finds_images, with_features
-from crcl.progress import Together
+from crcl.progress import ProgressGroup
 from crcl.retrieval import export as exporting
 from crcl.retrieval.export_onnx import save_onnx
 from crcl.runs.describe import report_finished
@@ -85,7 +85,7 @@ def train(
     full = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
     if resumes:
         report_finished(Run.open(path), full, shown)
-    shown = Together(shown, TensorBoard(path / "tensorboard")) if tensorboard else shown
+    shown = ProgressGroup(shown, TensorBoard(path / "tensorboard")) if tensorboard else shown
     return session.train(full, path, pairs=pairs, resume=resume, overwrite=overwrite, progress=shown)
 
 
@@ -125,7 +125,7 @@ def import_checkpoint(
         >>> crcl.import_checkpoint(clip, pairs, "runs/clip")
         Run('runs/clip': clip, imported from clip-vit-base-patch32 (clip, not trained here))
     """
-    return importing.import_any(
+    return importing.import_run(
         checkpoint,
         pairs_of(data),
         run,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from crcl.data.split import Split
 from crcl.progress import Advance
-from crcl.retrieval.scoring import Scorer, part_of, scoring_work
+from crcl.retrieval.scoring import Scorer, scoring_work, subtask
 
 MOST = 3
 """Number of suggestions of each kind for a pair."""
@@ -53,7 +53,7 @@ def suggest(
     work = scoring_work(len(images), len(every_text))
     total = work + scoring_work(len(every_image), len(texts))
     for_images = _Best(images, every_text, pairs.image_index, text_of, most)
-    scorer.score(pairs, tokens, images, every_text, for_images.see, advance=part_of(advance, 0, total))
+    scorer.score(pairs, tokens, images, every_text, for_images.see, advance=subtask(advance, 0, total))
     for_texts = _Best(texts, every_image, text_of, pairs.image_index, most)
     scorer.score(
         pairs,
@@ -61,7 +61,7 @@ def suggest(
         every_image,
         texts,
         lambda candidates, queries, block: for_texts.see(queries, candidates, block.T),
-        advance=part_of(advance, work, total),
+        advance=subtask(advance, work, total),
     )
     return Suggestions(
         rows,

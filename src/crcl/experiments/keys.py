@@ -44,7 +44,7 @@ def job_key(config: Config, fingerprint: str) -> str:
     if (model := settings["matcher.model"]) is not None and Path(model).is_dir():
         weights = sorted(path for path in Path(model).iterdir() if path.suffix in (".json", ".safetensors"))
         contents["matcher.model"] = hashed({path.name: _content(path) for path in weights})
-    free = session.free_to_change()
+    free = session.changeable_keys()
     kept = {key: value for key, value in settings.items() if key not in free}
     return hashed([kept, contents, fingerprint])
 

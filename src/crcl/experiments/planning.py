@@ -240,7 +240,7 @@ class Planner:
         if row.model is None:
             raise InputError("names no model", where=row.name)
         model, data = self._model(row.model), str(self.folder(source).absolute())
-        settings = [setting for setting in self._asked(row) if key_of(setting) in session.free_to_change()]
+        settings = [setting for setting in self._asked(row) if key_of(setting) in session.changeable_keys()]
         base = {"matcher.name": matcher, "matcher.model": model, "data.path": data}
         config = session.new_config(base=base, settings=settings)
         words = (model, "--data", data, "--features", str(config.data.features), "--ids", str(config.data.ids))

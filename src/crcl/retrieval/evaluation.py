@@ -1,4 +1,4 @@
-"""Retrieval scores of trained matchers on a split: of one, of several together, and in folds."""
+"""Retrieval scores on a split, of one matcher or of the mean of several, optionally in folds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,32 +10,32 @@ from crcl.data.split import Split
 from crcl.data.text.vectors import Texts
 from crcl.errors import InputError
 from crcl.progress import Advance
-from crcl.retrieval.scoring import Scorer, part_of, scoring_work
-from crcl.retrieval.similarity_file import beside
+from crcl.retrieval.scoring import Scorer, scoring_work, subtask
+from crcl.retrieval.similarity_file import empty_copy
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of several matchers."""
+    """Retrieval scores of several matchers."""
 
     together: metrics.Retrieval
-    """By the mean of their similarities."""
+    """Scores of the mean of their similarities."""
     members: list[metrics.Retrieval]
-    """Of each alone."""
+    """Scores of each matcher alone."""
 
 
 @dataclass(frozen=True)
 class Evaluated(metrics.Retrieval):
-    """Retrieval scores, and all that they must be reported with."""
+    """Retrieval scores with the conditions to report them with."""
 
     split: str = ""
     folds: int = 1
     images: int = 0
     captions: int = 0
     runs: tuple[str, ...] = ()
-    """Run folders; of several the similarities were averaged."""
+    """Run folders; the similarities of several are averaged."""
     conditions: tuple[str, ...] = ()
-    """Method, matcher, noise and seed of each run, in words."""
+    """Method, matcher, noise and seed of each run as text."""
     members: tuple[metrics.Retrieval, ...] = ()
     """The scores of each run alone."""
 
@@ -50,8 +50,8 @@ def evaluate(
 ) -> metrics.Retrieval:
     """Retrieval scores of one matcher, or of several by the mean of their similarities.
 
-    `folds` cuts the images into so many consecutive parts of one size and averages their scores (COCO 1K: 5 folds).
-    `tokens` are the captions in the words of the only scorer, where they are known already.
+    `folds` splits the images into consecutive parts of equal size and averages their scores (COCO 1K: 5 folds).
+    `tokens` are the encoded captions for a single scorer, if they are already known.
     """
     return evaluate_each(scorers, pairs, folds=folds, tokens=tokens, advance=advance).together
 
@@ -65,19 +65,19 @@ def evaluate_each(
     advance: Advance | None = None,
     out: np.ndarray | None = None,
 ) -> Evaluation:
-    """Retrieval scores of several matchers together and of each alone; every similarity is computed once.
+    """Retrieval scores of several matchers together and of each alone, computing every similarity once.
 
-    The mean similarities are left in `out` where it is given, without folds. Progress is that of all matchers together.
+    Writes the mean similarities to `out`, if given, which excludes folds. Progress counts the work of all matchers.
     """
     check_folds(pairs, folds)
     if out is not None and folds > 1:
-        raise ValueError("folds leave no matrix of all images with all captions")
+        raise ValueError("with folds there is no matrix of all images with all captions to write to out")
     folded = [pairs] if folds == 1 else [_fold(pairs, fold, pairs.images // folds) for fold in range(folds)]
     work = [len(scorers) * scoring_work(part.images, len(part)) for part in folded]
     parts, done = [], 0
     for part, own in zip(folded, work, strict=True):
         known = tokens if folds == 1 else None
-        parts.append(_evaluate_part(scorers, part, tokens=known, advance=part_of(advance, done, sum(work)), out=out))
+        parts.append(_evaluate_part(scorers, part, tokens=known, advance=subtask(advance, done, sum(work)), out=out))
         done += own
     members = zip(*(part.members for part in parts), strict=True)
     return Evaluation(
@@ -86,11 +86,11 @@ def evaluate_each(
 
 
 def check_folds(pairs: Split, folds: int) -> None:
-    """Stop before long work if there are no pairs, or if the images cannot be cut into folds of one size."""
+    """Refuse, before long work, a split without pairs or a number of images that the folds do not divide."""
     if not len(pairs):
         raise InputError("no pairs to evaluate on", where=pairs.source)
     if folds < 1 or pairs.images % folds:
-        raise InputError(f"{pairs.images} images cannot be cut into {folds} folds of one size")
+        raise InputError(f"{pairs.images} images cannot be split into {folds} folds of equal size")
 
 
 def _evaluate_part(
@@ -123,15 +123,15 @@ def mean_similarities(
     out: np.ndarray | None = None,
     each: Callable[[np.ndarray], None] | None = None,
 ) -> np.ndarray:
-    """Mean of the matchers' similarities, each computed once and shown to `each`. (images, captions)"""
+    """Mean of the matchers' similarities; calls `each` with those of every matcher. (images, captions)"""
     work = scoring_work(pairs.images, len(pairs))
     mean = spare = None
     for number, scorer in enumerate(scorers):
-        part = part_of(advance, number * work, len(scorers) * work)
+        part = subtask(advance, number * work, len(scorers) * work)
         if mean is None:
             mean = sims = scorer.similarities(pairs, tokens=tokens, advance=part, out=out)
         else:
-            spare = sims = scorer.similarities(pairs, advance=part, out=beside(mean) if spare is None else spare)
+            spare = sims = scorer.similarities(pairs, advance=part, out=empty_copy(mean) if spare is None else spare)
         if each is not None:
             each(sims)
         if sims is not mean:

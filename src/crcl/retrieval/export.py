@@ -1,9 +1,9 @@
-"""Export of a trained matcher as weights: one safetensors file, or a folder that `transformers` reads.
+"""Export of a trained matcher's weights: a safetensors file, or a folder that `transformers` reads.
 
-FILE.safetensors      the weights, the features' scale, and in the metadata config and sizes
-FILE.vocab.json       its words, in the field's layout
+FILE.safetensors      the weights and the features' scale, with config and sizes as metadata
+FILE.vocab.json       the vocabulary, in the usual layout
 
-FOLDER/config.json    of a fine-tuned CLIP or SigLIP: what it is, as `transformers` reads it
+FOLDER/config.json    config of a fine-tuned CLIP or SigLIP for `transformers`
 FOLDER/model.safetensors, tokenizer.json, tokenizer_config.json, about.json
 """
 
@@ -42,12 +42,12 @@ _SCALE = ("standardize.mean", "standardize.deviation")
 
 
 def save_weights(path: str | Path, output: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a run's matcher to a `.safetensors` file, and its words beside it; gives the file of words."""
+    """Write a run's matcher to a `.safetensors` file and its vocabulary next to it; returns the vocabulary's path."""
     output = Path(output)
     words = _words_beside(output)
     run, _, scorer = open_scorer(path, device="cpu")
     if run.model() is not None:
-        what = "a published model is exported as a folder, which transformers reads"
+        what = "a fine-tuned published model is exported as a folder for transformers"
         raise InputError(what, where=path, hint="name a folder")
     vocabulary = json_bytes(scorer.vocabulary.to_json())
     _refuse_file(output, words, vocabulary, overwrite=overwrite)
@@ -69,12 +69,12 @@ def save_weights(path: str | Path, output: str | Path, *, overwrite: bool = Fals
 
 
 def load_weights(path: str | Path) -> Scorer:
-    """The matcher of a file that `save_weights` wrote, ready to score."""
+    """Load the matcher from a file that `save_weights` wrote, ready to score."""
     path = Path(path)
     about, weights = _read_weights(path)
     try:
         if about.get("crcl_export") != str(FORMAT):
-            what = f"not an export of crcl of format {FORMAT}"
+            what = f"not an export of crcl in format {FORMAT}"
             raise InputError(what, where=path, hint="{export()} makes one")
         config, sizes = json.loads(about["config"]), json.loads(about["sizes"])
     except (KeyError, ValueError, RecursionError) as error:
@@ -96,11 +96,11 @@ def load_weights(path: str | Path) -> Scorer:
 
 
 def save_model(path: str | Path, output: str | Path, *, overwrite: bool = False) -> None:
-    """Write a run's CLIP or SigLIP as a folder that `from_pretrained` of `transformers` and `crcl import` read."""
+    """Write a run's CLIP or SigLIP as a folder for `from_pretrained` of `transformers` and `crcl.import_checkpoint`."""
     output = Path(output).absolute()
     run, config, scorer = open_scorer(path, device="cpu")
     if run.networks > 1 or not isinstance(scorer.vocabulary, Subwords):
-        what = f"{config.method} trained {run.networks} networks, a folder holds one model"
+        what = f"{config.method} trained {run.networks} networks, but a folder holds one model"
         raise InputError(what, where=path)
     refuse_folder(output, overwrite=overwrite)
     weights = as_module(scorer.matcher).state_dict()
@@ -114,21 +114,21 @@ def save_model(path: str | Path, output: str | Path, *, overwrite: bool = False)
         "tokenizer_config.json": reading,
     }
     with new_folder(output) as fresh:
-        for name, content in files.items():
-            write_bytes(fresh / name, json_bytes(content), advice=ADVICE)
-        weights_of = safetensors.torch.save(plain, metadata={"format": "pt"})
-        write_bytes(fresh / "model.safetensors", weights_of, advice=ADVICE)
+        for name, values in files.items():
+            write_bytes(fresh / name, json_bytes(values), advice=ADVICE)
+        content = safetensors.torch.save(plain, metadata={"format": "pt"})
+        write_bytes(fresh / "model.safetensors", content, advice=ADVICE)
 
 
 def _refuse_file(output: Path, words: Path, vocabulary: bytes, *, overwrite: bool) -> None:
-    """Stop before a file is lost that is not an export; words that are there already may stay."""
+    """Refuse to overwrite a file that is not an export; an equal vocabulary file may exist."""
     if output.exists():
         if not overwrite:
             raise InputError("exists already", where=output, hint="pass {overwrite}, or name another file")
         if not output.is_file() or "crcl_export" not in _read_weights(output, tensors=False)[0]:
             raise InputError("not an export, so it is not overwritten", where=output, hint="name another file")
     elif words.exists() and not (words.is_file() and words.read_bytes() == vocabulary):
-        raise InputError("would hold the words, but exists already", where=words, hint="name another file")
+        raise InputError("exists already, and the vocabulary is written here", where=words, hint="name another file")
 
 
 def _words_beside(path: Path) -> Path:
@@ -150,7 +150,7 @@ def _read_weights(path: Path, *, tensors: bool = True) -> tuple[dict[str, str], 
 
 
 def _scale_of(path: Path, weights: dict[str, Tensor], features: int) -> Standardize | None:
-    """Take the features' scale out of the weights."""
+    """Remove the features' scale from the weights and return it."""
     mean, deviation = (weights.pop(name, None) for name in _SCALE)
     if mean is None or deviation is None:
         return None

@@ -1,4 +1,4 @@
-"""What exports share: their format, the folders they are written to, and what may be overwritten."""
+"""Common parts of all exports: their format, output folders, and protection of other files."""
 
 import json
 from collections.abc import Iterator
@@ -17,17 +17,17 @@ _FOLDERS = ("data.path", "matcher.model", "train.start")
 
 @contextmanager
 def new_folder(output: Path) -> Iterator[Path]:
-    """A folder to fill, which replaces `output` when all is there."""
+    """A folder to fill, which replaces `output` when it is complete."""
     make_folder(output.parent)
     try:
-        with replacing_folder(output, busy="another process is at work there") as fresh:
+        with replacing_folder(output, busy="another process is writing there") as fresh:
             yield fresh
     except OSError as error:
         raise TrainingError(f"could not save {output}: {error.strerror or error}; {ADVICE}") from error
 
 
 def refuse_folder(output: Path, *, overwrite: bool) -> None:
-    """Stop before a folder is lost that is not an export."""
+    """Refuse to overwrite a folder that is not an export."""
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
     if not overwrite:
@@ -48,7 +48,7 @@ def make_folder(folder: Path) -> None:
 
 
 def without_folders(config: dict[str, Any]) -> dict[str, Any]:
-    """The config with the names of files alone: folders of this machine concern nobody else."""
+    """The config with file names instead of paths, so that an export does not contain folders of this machine."""
     plain = dict(config)
     for key in (*file_keys(), *_FOLDERS):
         section, _, leaf = key.partition(".")

@@ -2,8 +2,8 @@
 
 FOLDER/images.onnx    regions (batch, regions, features), mask (batch, regions) -> vectors (batch, size)
 FOLDER/texts.onnx     tokens (batch, words), lengths (batch,) -> vectors (batch, size)
-FOLDER/vocab.json     the words
-FOLDER/about.json     what goes in, what comes out, and how tokens are made
+FOLDER/vocab.json     the vocabulary
+FOLDER/about.json     description of inputs, outputs and tokenization
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from crcl.retrieval.scoring import Scorer
 from crcl.runs.folder import Run
 from crcl.storage import write_bytes
 
-_REGIONS, _TOKENS = 256, 1024  # images may have more regions than in training, captions are cut
+_REGIONS, _TOKENS = 256, 1024  # limits of the graphs; longer captions must be cut
 _TOLERANCE = 1e-4
 _INSTEAD = "export without {onnx} to write the weights"
 
@@ -33,7 +33,7 @@ _INSTEAD = "export without {onnx} to write the weights"
 def save_onnx(path: str | Path, output: str | Path, *, overwrite: bool = False) -> float | None:
     """Write a run's matcher as a folder of ONNX graphs.
 
-    Gives the largest difference to torch on random inputs, or None where onnxruntime is not installed to compare.
+    Returns the largest difference to torch on random inputs, or None if onnxruntime is not installed.
     """
     output = Path(output).absolute()
     run, config, scorer = open_scorer(path, device="cpu")
@@ -44,7 +44,7 @@ def save_onnx(path: str | Path, output: str | Path, *, overwrite: bool = False) 
         difference = largest_difference(fresh, scorer, features=run.sizes["features"])
         if difference is not None and not difference < _TOLERANCE:
             raise TrainingError(
-                f"{path}: the graphs' vectors differ from torch's by {difference:.1e}, so they were not kept; "
+                f"{path}: the graphs' vectors differ from torch's by {difference:.1e}, so the graphs were not saved; "
                 "please report this with the versions of torch, onnx and onnxruntime"
             )
     return difference
@@ -91,7 +91,10 @@ def _write_onnx(folder: Path, run: Run, config: Config, scorer: Scorer) -> None:
 
 
 def largest_difference(folder: str | Path, scorer: Scorer, *, features: int, seed: int = 0) -> float | None:
-    """How far the graphs' vectors are from torch's on random inputs of several sizes; None without onnxruntime."""
+    """Largest difference of the graphs' vectors to torch's on random inputs of several sizes.
+
+    None if onnxruntime is not installed.
+    """
     try:
         import onnxruntime
     except ImportError:
@@ -134,7 +137,7 @@ def _torch_texts(scorer: Scorer, tokens: np.ndarray, lengths: np.ndarray) -> np.
 
 
 def _vectors(encoded: Encoded) -> np.ndarray:
-    """One vector each; those of several networks one after the other, so that inner products are the mean of theirs."""
+    """One vector each; those of several networks are concatenated so that inner products are the mean of theirs."""
     parts = [part.features for part in encoded.members or (encoded,)]
     return (torch.cat(parts, dim=1) / len(parts) ** 0.5).numpy()
 
@@ -166,6 +169,6 @@ def _refuse_matcher(config: Config) -> None:
             hint=_INSTEAD,
         )
     try:
-        import onnx  # noqa: F401 - is it there?
+        import onnx  # noqa: F401 - only to see whether it is installed
     except ImportError as error:
         raise InputError("ONNX graphs need the package onnx", hint="pip install 'crcl[onnx]'") from error

@@ -1,4 +1,4 @@
-"""A trained matcher for raw inputs: photos and sentences in, numbers out."""
+"""A trained matcher that takes photos and sentences and returns similarities."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -26,12 +26,12 @@ Texts = Sequence[str] | np.ndarray
 
 
 class Model:
-    """The trained matcher of a run, with all that turns photos and sentences into what it reads.
+    """The trained matcher of a run, together with its feature extractor and tokenizer.
 
     Attributes:
-        run: The run folder that it comes from.
-        takes_photos: Whether it can read image files. A run that was trained on features somebody else made cannot:
-            it takes arrays of such features.
+        run: The run folder of the matcher.
+        takes_photos: Whether the model can read image files. A run that was trained on given features cannot: it takes
+            arrays of such features.
     """
 
     def __init__(self, run: Run, config: Config, scorer: Scorer, *, device: str = "auto") -> None:
@@ -42,7 +42,7 @@ class Model:
 
     @classmethod
     def open(cls, path: str | Path, *, device: str = "auto", memory: float | None = None) -> "Model":
-        """The best matcher of a run folder.
+        """Open the best matcher of a run folder.
 
         Args:
             path: A run folder.
@@ -57,14 +57,14 @@ class Model:
 
     @cached_property
     def extractor(self) -> Extractor:
-        """What makes features of photos as those of the training were made."""
+        """Extractor that computes features in the same way as those of the training."""
         return open_extractor(self.run.made, device=self._device, where=self.run.path)
 
     def similarity(self, images: Images, texts: Texts) -> np.ndarray:
         """How well every image fits every text.
 
         Args:
-            images: Image files or PIL images; or an array of features, made as those of the training were.
+            images: Image files or PIL images; or an array of features, computed as those of the training.
             texts: Sentences; or an array of vectors, for a matcher that reads vectors of captions.
 
         Returns:
@@ -91,7 +91,7 @@ class Model:
     def _features(self, images: Images) -> np.ndarray:
         """(images, R, F)"""
         if isinstance(images, str | Path) or not len(images):
-            raise InputError("images: expected a list of at least one image")
+            raise InputError("expected a list of at least one image", where="images")
         if isinstance(images, np.ndarray):
             features = np.asarray(images, dtype=np.float32)
             features = features[:, None, :] if features.ndim == 2 else features
@@ -114,19 +114,19 @@ class Model:
 
     def _captions(self, texts: Texts) -> tuple[list[str], Shards | None]:
         if isinstance(texts, str) or not len(texts):
-            raise InputError("texts: expected a list of at least one sentence")
+            raise InputError("expected a list of at least one sentence", where="texts")
         size = self.run.sizes.get("text_features")
         if reads_vectors(self.scorer.matcher):
             if not isinstance(texts, np.ndarray) or texts.ndim != 2 or texts.shape[1] != size:
                 raise InputError(
                     f"its matcher reads vectors of captions, {size} numbers each, and no sentences",
                     where=self.run.path,
-                    hint="pass an array of shape (texts, size), made as those of the training were",
+                    hint="pass an array of shape (texts, size), computed as those of the training",
                 )
             return [""] * len(texts), Shards([texts.astype(np.float32)], ["the texts given"])
         wrong = [type(text).__name__ for text in texts if not isinstance(text, str)]
         if wrong:
-            raise InputError(f"texts: expected sentences, got {wrong[0]}")
+            raise InputError(f"expected sentences, got {wrong[0]}", where="texts")
         return list(texts), None
 
     def card(self) -> str:

@@ -1,4 +1,4 @@
-"""Opening a run: its trained matcher, ready to score."""
+"""Opens the trained matcher of a run."""
 
 from pathlib import Path
 from typing import cast
@@ -14,7 +14,7 @@ from crcl.runs.restore import choose_device, restored_matcher
 
 
 def open_scorer(path: str | Path, *, device: str = "auto", memory: float | None = None) -> tuple[Run, Config, Scorer]:
-    """The trained matcher of a run folder, ready to score; `memory` in GiB instead of what the run was trained with."""
+    """Open a run folder with its trained matcher, ready to score; `memory` in GiB overrides the run's setting."""
     run = Run.open(path)
     config = stored_config(run)
     if memory is not None:

@@ -1,4 +1,4 @@
-"""Similarities by a trained matcher: images and texts are encoded once, and compared block by block."""
+"""Similarities by a trained matcher: encodes images and texts once and compares them block by block."""
 
 import math
 from collections import deque
@@ -18,13 +18,13 @@ from crcl.errors import TrainingError
 from crcl.matchers.base import Encoded, Matcher, eval_mode, reads_vectors
 from crcl.progress import Advance
 
-_IMAGES = 2**16  # that meet a block of texts at a time: their similarities take 32 MB
-_AT_HAND = 2**26  # numbers of a matrix on disk that are filled at a time, in any order: 256 MB stay in memory
+_IMAGES = 2**16  # most images compared with a block of texts at a time: their similarities take 32 MB
+_WINDOW = 2**26  # numbers of a matrix on disk that are filled in any order: 256 MB stay in memory
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """A matcher with what it needs to read pairs: its words and its features' scale."""
+    """A matcher with its vocabulary and its features' scale, which scores pairs."""
 
     matcher: Matcher
     vocabulary: Words
@@ -32,10 +32,10 @@ class Scorer:
     max_words: int = 128
     batch_size: int = 128
     memory: float = 4.0
-    """GiB that encoded images may take; what does not fit is scored part by part."""
+    """GiB that encoded images may take; more images are scored in several chunks."""
 
     def tokens(self, pairs: Split) -> Texts:
-        """The captions in this matcher's words, or their vectors where it reads those."""
+        """The captions as this matcher reads them: token ids, or vectors."""
         if reads_vectors(self.matcher):
             return TextVectors(pairs)
         return self.vocabulary.encode(pairs.captions, max_words=self.max_words)
@@ -48,10 +48,9 @@ class Scorer:
         advance: Advance | None = None,
         out: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Every image with every caption. (images, captions) float32
+        """Similarity of every image with every caption. (images, captions) float32
 
-        They are written to `out` where it is given, which may be a memory map that is larger than memory. Progress
-        counts images that are encoded and captions that are scored.
+        Written to `out`, if given, which may be a memory map larger than memory. Progress counts to `scoring_work`.
         """
         tokens = self.tokens(pairs) if tokens is None else tokens
         sims = np.empty((pairs.images, len(pairs)), dtype=np.float32) if out is None else out
@@ -68,45 +67,46 @@ class Scorer:
         tokens: Texts,
         images: np.ndarray,
         captions: np.ndarray,
-        see: Callable[[slice, np.ndarray, Tensor], None],
+        consume: Callable[[slice, np.ndarray, Tensor], None],
         *,
         advance: Advance | None = None,
     ) -> None:
-        """Each of some images with each of some captions, both given by number, block by block.
+        """Compare the given images with the given captions, both by number, block by block.
 
-        `see` gets the places of a block in both, and the block. Progress counts to `scoring_work`.
+        Calls `consume` with the positions of a block in `images` and in `captions`, and the block's similarities.
+        Progress counts to `scoring_work`.
         """
-        encoded, scored, all_of = 0, 0, len(images) * len(captions)
+        encoded, scored, cells_total = 0, 0, len(images) * len(captions)
         comparing, total = max(len(images), len(captions)), scoring_work(len(images), len(captions))
 
         def report(*, images: int = 0, cells: int = 0) -> None:
             nonlocal encoded, scored
             encoded, scored = encoded + images, scored + cells
             if advance is not None:
-                advance(encoded + comparing * scored // all_of, total)
+                advance(encoded + comparing * scored // cells_total, total)
 
         with eval_mode(self.matcher) as device:
-            order = _by_length(tokens.lengths[captions], max(_AT_HAND // max(len(images), 1), 1024))
+            order = _by_length(tokens.lengths[captions], max(_WINDOW // max(len(images), 1), 1024))
             for rows, chunk in self._image_chunks(pairs, images, device, report):
 
                 def compare(columns: np.ndarray, images: Encoded = chunk) -> tuple[np.ndarray, Tensor]:
-                    with torch.inference_mode():  # a thread begins without
+                    with torch.inference_mode():  # new threads start without it
                         texts = self._encode_texts(tokens, captions[columns], device)
                         return columns, self.matcher.similarity(images, texts).float()
 
-                for columns, block in _side_by_side(compare, order, self.batch_size, device):
+                for columns, block in _in_blocks(compare, order, self.batch_size, device):
                     if not block.sum().isfinite():  # NaN in any cell makes the sum NaN
                         raise TrainingError(
-                            f"{pairs.source}: the matcher's similarities are NaN or infinite, its weights have grown "
-                            "beyond all bounds; a smaller learning rate (train.lr) usually helps"
+                            f"{pairs.source}: the matcher's similarities are NaN or infinite: its weights have "
+                            "diverged; a smaller learning rate (train.lr) usually helps"
                         )
-                    see(rows, columns, block)
+                    consume(rows, columns, block)
                     report(cells=block.numel())
 
     def _image_chunks(
         self, pairs: Split, images: np.ndarray, device: torch.device, report: Callable[..., None]
     ) -> Iterator[tuple[slice, Encoded]]:
-        """The encoded images, `_IMAGES` and what memory holds at most: mostly all. Each chunk needs the texts anew."""
+        """Chunks of encoded images, limited by `_IMAGES` and memory; the texts are encoded again for each chunk."""
         parts: list[Encoded] = []
         first, held = 0, 0
         for start in range(0, len(images), self.batch_size):
@@ -114,7 +114,7 @@ class Scorer:
             parts.append(self._encode_images(pairs, images[start:end], device))
             held += parts[-1].nbytes
             report(images=end - start)
-            too_large = 2 * (held + parts[-1].nbytes) > self.memory * 2**30  # joining them takes as much again
+            too_large = 2 * (held + parts[-1].nbytes) > self.memory * 2**30  # joining them needs the same again
             if end == len(images) or too_large or end - first + self.batch_size > _IMAGES:
                 chunk = Encoded.join(parts)
                 parts.clear()
@@ -122,11 +122,11 @@ class Scorer:
                 first, held = end, 0
 
     def pair_similarities(self, pairs: Split, *, advance: Advance | None = None) -> np.ndarray:
-        """Each caption with the image that it is shown with. (pairs,) float32"""
+        """Similarity of each caption with its own image. (pairs,) float32"""
         tokens = self.tokens(pairs)
         own = np.empty(len(pairs), dtype=np.float32)
-        by_image = np.argsort(pairs.image_index, kind="stable")  # captions of one image meet it in one block
-        # all images of a block meet all its texts: little work where both are one vector each
+        by_image = np.argsort(pairs.image_index, kind="stable")  # captions of an image are in one block with it
+        # every image of a block is compared with every text of it, which is cheap if both are one vector each
         block = self.batch_size if reads_vectors(self.matcher) else min(self.batch_size, 32)
         with eval_mode(self.matcher) as device:
             for start in range(0, len(pairs), block):
@@ -154,13 +154,13 @@ class Scorer:
         return self.matcher.encode_texts(torch.from_numpy(ids).to(device), torch.from_numpy(real.sum(1)).to(device))
 
 
-def _side_by_side(
+def _in_blocks(
     work: Callable[[np.ndarray], tuple[np.ndarray, Tensor]], numbers: np.ndarray, most: int, device: torch.device
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """What comes of each block of numbers, of `most` or fewer, in their order; on a CPU each core has its own block.
+    """Results of `work` for blocks of at most `most` numbers, in order; on a CPU each core computes its own blocks.
 
-    Cores that share every small operation wait for each other at each, and for memory in between. There are as many
-    blocks for each core, so that none is left with the last one alone.
+    This is faster than sharing every small operation among the cores, which would wait for each other each time. The
+    number of blocks is a multiple of the number of cores, so that all cores are busy to the end.
     """
     threads = torch.get_num_threads() if device.type == "cpu" else 1
     count = threads * math.ceil(len(numbers) / most / threads)
@@ -181,18 +181,18 @@ def _side_by_side(
 
 
 def scoring_work(images: int, captions: int) -> int:
-    """The total that `advance` of `Scorer.score` counts to: images to encode, and comparisons as the larger number."""
+    """Total that the progress of `Scorer.score` counts to: the images, and the larger of images and captions."""
     return images + max(images, captions)
 
 
-def part_of(advance: Advance | None, before: int, total: int) -> Advance | None:
-    """Progress of a part of the work: so much was done before, out of so much in all."""
+def subtask(advance: Advance | None, before: int, total: int) -> Advance | None:
+    """Progress of a part of a task of size `total`, of which `before` was done earlier."""
     return None if advance is None else lambda done, _: advance(before + done, total)
 
 
 def _by_length(lengths: np.ndarray, width: int) -> np.ndarray:
-    """An order in which neighbours are of one length and need no padding, among `width` captions at a time.
+    """Order of the captions by length within windows of `width`, so that batches need little padding. (captions,)
 
-    These stand side by side, so that a matrix on disk is filled from left to right. (captions,)
+    Windows keep their order, so that a matrix on disk is filled from left to right.
     """
     return np.lexsort((lengths, np.arange(len(lengths)) // width))

@@ -1,4 +1,4 @@
-"""Similarities of all images with all captions in a file, memory-mapped: they may be larger than memory."""
+"""Memory-mapped file of the similarities of all images with all captions, which may be larger than memory."""
 
 import os
 import tempfile
@@ -17,7 +17,7 @@ from crcl.storage import replacing, require_writable
 
 @contextmanager
 def similarity_file(path: str | Path, pairs: Split) -> Iterator[np.ndarray]:
-    """A matrix (images, captions) to fill, memory-mapped from a `.npy` file that gets its name when all is done."""
+    """A matrix (images, captions) to fill, memory-mapped from a temporary file that becomes `path` when complete."""
     path = Path(path)
     try:
         with replacing(path) as temporary, temporary.open("w+b") as file:
@@ -35,7 +35,7 @@ def similarity_file(path: str | Path, pairs: Split) -> Iterator[np.ndarray]:
 
 
 def check_similarity_file(path: Path, *, overwrite: bool) -> None:
-    """Refuse, before long work, a file that could not be written or is better kept."""
+    """Refuse, before long work, a file that cannot be written or must not be overwritten."""
     if path.suffix != ".npy":
         raise InputError("similarities are written as .npy", where=path)
     if not path.parent.is_dir():
@@ -45,21 +45,23 @@ def check_similarity_file(path: Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InputError("exists already", where=path, hint="pass {overwrite} to replace it, or name another file")
-    there = open_array(path, purpose="similarities, the only thing to be overwritten")
-    if there.ndim != 2 or there.dtype != np.float32:
+    existing = open_array(path, purpose="similarities, the only thing to be overwritten")
+    if existing.ndim != 2 or existing.dtype != np.float32:
         raise InputError("not similarities, so it is not overwritten", where=path, hint="name another file")
 
 
-def beside(sims: np.ndarray) -> np.ndarray:
-    """A second matrix of the same shape, on disk where the first is."""
+def empty_copy(sims: np.ndarray) -> np.ndarray:
+    """An empty matrix of the same shape, on disk if the given one is."""
     if not isinstance(sims, np.memmap):
         return np.empty_like(sims)
-    with tempfile.TemporaryFile(dir=Path(str(sims.filename)).parent) as file:  # gone when the map is
+    with tempfile.TemporaryFile(dir=Path(str(sims.filename)).parent) as file:  # deleted together with the map
         return _mapped(file, sims.shape)
 
 
 def _mapped(file: BinaryIO, shape: tuple[int, ...]) -> np.memmap:
-    """A float32 matrix behind what is in the file; its place on disk is taken now: a map on a full disk kills."""
+    """A memory map of a float32 matrix after the file's content; allocates disk space now, since writing a map on a
+    full disk kills the process.
+    """
     start = file.tell()
     file.flush()
     if hasattr(os, "posix_fallocate"):

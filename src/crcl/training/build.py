@@ -1,4 +1,4 @@
-"""From a config and its data to what is trained: the method, its batches and its schedule."""
+"""Builds the method, its batches and its schedule from a config and its data."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,16 +20,16 @@ from crcl.training.word_weights import inverse_document_frequency
 
 
 def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) -> tuple[Method, Batches]:
-    """What `fit` trains, and on what; the method's networks are made when its first piece begins."""
+    """The method and the batches for `fit`; the method creates its networks when its first piece starts."""
     device = choose_device(config.train.device)
     make_matcher = matcher_maker(
         config, data.sizes, word_weights=inverse_document_frequency(data), model=data.model, device=device
     )
-    begin = cycle(_beginnings(make_matcher, start, config.record.networks))
+    makers = cycle(_matcher_makers(make_matcher, start, config.record.networks))
 
     def make_learner() -> Learner:
         return Learner(
-            next(begin),
+            next(makers),
             weight_decay=config.train.weight_decay,
             clip=config.train.clip,
             precision=config.train.precision,
@@ -57,12 +57,12 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
     return method, make_batches(data.train.blind(), data.tokens, trusted=trusted)
 
 
-def _beginnings(
+def _matcher_makers(
     make_matcher: Callable[[], nn.Module], start: Learnt | None, networks: int
 ) -> Iterator[Callable[[], nn.Module]]:
-    """For each network of a method, what makes it at the beginning of a piece: fresh, or with the start's weights.
+    """For each network of a method, the function that creates it: with fresh weights, or with those of `start`.
 
-    Where these are of a single network, as those of a published model, all begin as that one.
+    If `start` has the weights of a single network, as a published model has, all networks start from these.
     """
 
     def with_weights(weights: dict[str, torch.Tensor]) -> nn.Module:
@@ -80,7 +80,7 @@ def _beginnings(
 
 
 def schedule(config: Config) -> Schedule:
-    """Pieces and learning rates."""
+    """The schedule of pieces and learning rates that a config describes."""
     warmup = config.record.warmup
     return Schedule(
         config.schedule_pieces(),

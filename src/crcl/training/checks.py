@@ -1,4 +1,4 @@
-"""Refusals of pairs that a matcher cannot read, or that a run was not trained on."""
+"""Checks that a matcher can read the given pairs, and that a run was trained on them."""
 
 from crcl.config import Config
 from crcl.data.split import Split
@@ -12,14 +12,14 @@ def require_vectors(config: Config, pairs: Split) -> None:
     """Refuse captions without the vectors that the matcher reads."""
     if pairs.text_features is None:
         raise InputError(
-            f"matcher {config.matcher.name} reads vectors of captions, and there are none",
+            f"matcher {config.matcher.name} reads vectors of captions, but the data has none",
             where=config.data.path,
             hint="give them with a table ({text_features}), give a folder of embeddings, or choose another {matcher}",
         )
 
 
 def require_pixels(config: Config, pairs: Split, published: Pretrained) -> None:
-    """Refuse features that are not the pixels which a published model reads, and what would change them."""
+    """Refuse features that are not the pixels a published model reads, and settings that would change them."""
     side, name = image_side(published.model), config.matcher.model
     if pairs.features.shape[1:] != (1, 3 * side * side):
         regions, size = pairs.features.shape[1:]
@@ -34,7 +34,7 @@ def require_pixels(config: Config, pairs: Split, published: Pretrained) -> None:
 
 
 def check_features(run: Run, pairs: Split) -> None:
-    """Refuse images that this run's matcher cannot read."""
+    """Refuse image or text features that this run's matcher cannot read."""
     size = pairs.features.shape[2]
     if size != run.sizes["features"]:
         raise InputError(
@@ -47,7 +47,7 @@ def check_features(run: Run, pairs: Split) -> None:
     if MATCHERS[name].fixed_regions and regions != run.sizes["regions"]:
         raise InputError(
             f"{regions} regions per image, but {run.path} was trained on {run.sizes['regions']}, and its matcher "
-            f"({name}) knows no other number",
+            f"({name}) needs exactly as many",
             where=pairs.source,
         )
 
@@ -55,12 +55,12 @@ def check_features(run: Run, pairs: Split) -> None:
 def _check_texts(run: Run, pairs: Split) -> None:
     size, texts = run.sizes["text_features"], pairs.text_features
     if texts is None or texts.shape[1] != size:
-        there = "the captions come without vectors" if texts is None else f"vectors of {texts.shape[1]} numbers"
-        raise InputError(f"{there}, but {run.path} was trained on vectors of {size} numbers", where=pairs.source)
+        given = "the captions come without vectors" if texts is None else f"vectors of {texts.shape[1]} numbers"
+        raise InputError(f"{given}, but {run.path} was trained on vectors of {size} numbers", where=pairs.source)
 
 
 def check_training_pairs(run: Run, pairs: Split, data: str) -> None:
-    """Refuse pairs that are not the ones, in the order, that this run's beliefs are about."""
+    """Refuse pairs other than those the run was trained on, or the same pairs in another order."""
     check_features(run, pairs)
     regions = pairs.features.shape[1]
     if (len(pairs), regions) != (run.sizes["pairs"], run.sizes["regions"]):
@@ -72,7 +72,7 @@ def check_training_pairs(run: Run, pairs: Split, data: str) -> None:
     if pairs.fingerprint() != run.fingerprint:
         raise InputError(
             f"as many training pairs as {run.path} was trained on, but not the same captions and images in the same "
-            "order: its beliefs would be put on other pairs",
+            "order: its beliefs would be assigned to other pairs",
             where=data,
         )
     if run.features and pairs.features_digest() != run.features:

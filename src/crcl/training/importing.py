@@ -1,4 +1,4 @@
-"""From a published checkpoint or model to a run folder that can be evaluated, audited and trained further."""
+"""Imports a published checkpoint or model as a run folder that can be evaluated, audited and trained further."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from crcl.runs.published import Published
 from crcl.training.checks import require_pixels
 
 
-def import_any(
+def import_run(
     checkpoint: str | Path,
     data: Pairs,
     path: str | Path,
@@ -33,7 +33,7 @@ def import_any(
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> Run:
-    """Make a run folder of a published checkpoint, or of a saved CLIP or SigLIP model."""
+    """Create a run folder from a published checkpoint, or from a saved CLIP or SigLIP model."""
     if not is_model(checkpoint):
         return import_checkpoint(
             checkpoint,
@@ -63,7 +63,18 @@ def import_checkpoint(
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> Run:
-    """Make a run folder of a published checkpoint; `data` is what it was trained on, `noise_file` its mismatches."""
+    """Create a run folder from a published checkpoint.
+
+    Args:
+        checkpoint: The checkpoint's file.
+        data: The data that it was trained on.
+        path: The run folder to create.
+        vocab: Its vocabulary; found near the data, if not given.
+        noise_file: The index of the mismatches that it was trained with.
+        method: The method to train it further with; the one it was trained with, if not given.
+        overwrite: Whether to replace an existing run.
+        progress: Receives messages.
+    """
     refuse_existing(path, overwrite=overwrite)
     found = published.read(checkpoint)
     clean = data.split("train")
@@ -77,11 +88,11 @@ def import_checkpoint(
     layout = found.layout
     if layout == "SGRAF or RCL":
         layout = "RCL" if masked else "SGRAF"
-    places = _places(data) | {"data.vocab": words.absolute()}
     noise_path = None if noise_file is None else Path(noise_file).absolute()
-    config = _config(found, layout, method, places | {"noise.file": noise_path})
+    files = _data_settings(data) | {"data.vocab": words.absolute(), "noise.file": noise_path}
+    config = _config(found, layout, method, files)
     if vocab is None:
-        progress.note(f"the words are those of {words}")
+        progress.note(f"using the vocabulary {words}")
     for note in found.notes:
         progress.note(note)
     return Run.create(
@@ -100,10 +111,10 @@ def import_checkpoint(
     )
 
 
-def _places(data: Pairs) -> dict[str, Any]:
-    """Where the data lies, as settings."""
+def _data_settings(data: Pairs) -> dict[str, Any]:
+    """The settings that name the files of the data."""
     if data.location is None:
-        raise InputError("the data lives in memory only", hint="pass a path for {data}")
+        raise InputError("the data is in memory only", hint="pass a path as {data}")
     return data.location.absolute().settings()
 
 
@@ -120,7 +131,7 @@ def _sizes(pairs: Split, *, words: int, networks: int) -> dict[str, int]:
 
 
 def is_model(name: str | Path) -> bool:
-    """Whether this is the folder of a saved model, or may be a name on the hub, instead of a checkpoint's file."""
+    """Whether this is the folder of a saved model or looks like a name on the hub, and so is not a checkpoint file."""
     path = Path(name)
     hub = len(path.parts) == 2 and not path.parent.exists() and path.suffix not in (".tar", ".pth", ".pt")
     return path.is_dir() or hub
@@ -129,10 +140,10 @@ def is_model(name: str | Path) -> bool:
 def import_model(
     name: str, data: Pairs, path: str | Path, *, method: str | None = None, overwrite: bool = False
 ) -> Run:
-    """Make a run folder of a saved CLIP or SigLIP model as it is; `data` are any pairs whose pixels are there."""
+    """Create a run folder from a saved CLIP or SigLIP model; `data` can be any pairs with pixels as features."""
     refuse_existing(path, overwrite=overwrite)
     matcher, load_model = next((record.name, record.published) for record in MATCHERS.values() if record.published)
-    base = {"method": method, "matcher.name": matcher, "matcher.model": name, **_places(data)}
+    base = {"method": method, "matcher.name": matcher, "matcher.model": name, **_data_settings(data)}
     config = load(base={key: value for key, value in base.items() if value is not None})
     found = load_model(name)
     pairs = data.split("train" if "train" in data.splits else data.splits[0])
@@ -151,15 +162,18 @@ def import_model(
 
 
 def find_vocabulary(data: Path) -> Path:
-    """The one vocabulary in the data's folder, next to it, or in a folder `vocab` there; one of its own name wins."""
+    """Find the vocabulary in the data's folder, next to it, or in a folder `vocab` there.
+
+    Of several vocabularies the one named after the data is chosen.
+    """
     folders = [data.parent, data.parent / "vocab"] if data.is_file() else [data, data.parent, data.parent / "vocab"]
     near = [file for folder in folders for file in sorted(folder.glob("*vocab*.json")) if file.is_file()]
     chosen = [file for file in near if file.name == f"{data.stem}_vocab.json"] or near
     if len(chosen) == 1:
         return chosen[0]
-    there = f"several are near it: {', '.join(map(str, chosen[:10]))}" if chosen else "none is near it"
+    found = f"several vocabularies: {', '.join(map(str, chosen[:10]))}" if chosen else "no vocabulary"
     raise InputError(
-        f"which vocabulary was the checkpoint trained with? {there}", where=data, hint="name it with {vocab}"
+        f"found {found} near the data", where=data, hint="pass the one the checkpoint was trained with as {vocab}"
     )
 
 
@@ -177,7 +191,7 @@ def _check_shapes(found: Published, pairs: Split, checkpoint: str | Path) -> Non
 
 
 def _knows_mask(found: Published, vocabulary: Vocabulary, checkpoint: str | Path, words: Path) -> bool:
-    """Whether the checkpoint has a vector for `<mask>` too; a vocabulary of another size is refused."""
+    """Whether the checkpoint's word embeddings include `<mask>`; refuses a vocabulary of another size."""
     rows = found.sizes["vocabulary"]
     if rows == len(vocabulary):
         return True
@@ -186,14 +200,14 @@ def _knows_mask(found: Published, vocabulary: Vocabulary, checkpoint: str | Path
     raise InputError(
         f"trained with {rows} words, but {words} has {len(vocabulary)} with <mask> and {len(vocabulary) - 1} without",
         where=checkpoint,
-        hint="name its own vocabulary with {vocab}",
+        hint="pass its own vocabulary as {vocab}",
     )
 
 
 def _with_mask_row(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Add a vector for `<mask>`, the mean of all words, so that the matcher can be trained further with masked words.
+    """Add an embedding of `<mask>`, the mean of all words, so that the matcher can be trained with masked words.
 
-    No caption holds this word, so no similarity changes.
+    No caption contains this word, so no similarity changes.
     """
     return {
         name: torch.cat([value, value.mean(0, keepdim=True)]) if name.endswith("txt.embed.weight") else value
@@ -209,9 +223,10 @@ def _check_beliefs(found: Published, pairs: Split, checkpoint: str | Path) -> No
         )
 
 
-def _config(found: Published, layout: str, method: str | None, places: dict[str, Any]) -> Config:
+def _config(found: Published, layout: str, method: str | None, files: dict[str, Any]) -> Config:
     if method in METHODS and METHODS[method].meta is not None:
-        raise InputError(f"method {method}: its networks end in a meta-network, which no such checkpoint has")
+        what = "its networks end in a meta-network, which no such checkpoint has"
+        raise InputError(what, where=f"method {method}")
     trained_by, settings = next(
         (record.name, record.checkpoints[layout]) for record in METHODS.values() if layout in record.checkpoints
     )
@@ -220,14 +235,14 @@ def _config(found: Published, layout: str, method: str | None, places: dict[str,
         "matcher.name": found.matcher,
         **{f"matcher.{key}": value for key, value in found.options.items()},
         **{f"matcher.{key}": found.sizes[key] for key in ("embedding", "word", "similarity") if key in found.sizes},
-        **{key: str(value) for key, value in places.items() if value is not None},
+        **{key: str(value) for key, value in files.items() if value is not None},
         **settings,
     }
     return load(base=base)
 
 
 def _describe(checkpoint: Path, found: Published, layout: str) -> str:
-    """The file's name, whose it is and how far it came."""
+    """The checkpoint's file name and layout, its number of networks, epoch and dev rSum."""
     parts = [f"{checkpoint.name} ({layout})"]
     if found.networks > 1:
         parts.append(f"{found.networks} networks")

@@ -1,4 +1,4 @@
-"""From a config to what a training reads: the pairs with their mismatches and decoys, words, scale."""
+"""Reads the data of a training: pairs with injected mismatches and decoys, vocabulary, scale of the features."""
 
 from pathlib import Path
 
@@ -31,10 +31,14 @@ def read_data(
     start: Run | None = None,
     published: Pretrained | None = None,
 ) -> TrainingData:
-    """Read the pairs; words, mismatches and scale come from the run where there is one, else they are made.
+    """Read the data that a config names.
 
-    Words and scale of a new run come from the run that it starts from, if any; words of a published model are its own.
-    Pairs that are opened already are not read from the disk again.
+    Args:
+        config: The config of the training.
+        run: A run to resume, which already has a vocabulary, mismatches and a scale; without it these are created.
+        pairs: The data of the config, if it is already open.
+        start: A run to start from, which determines vocabulary and scale.
+        published: A published model to start from, which has its own tokens.
     """
     pairs = pairs or open_pairs(config)
     clean, dev = pairs.split("train"), pairs.split("dev")
@@ -74,7 +78,7 @@ def read_data(
 
 
 def _check_splits(config: Config, clean: Split, dev: Split) -> None:
-    """Refuse splits that nothing can be learnt from, or that do not go together."""
+    """Refuse splits that are too small to train on, or whose features differ in shape."""
     if len(clean) < 2:
         raise InputError(
             f"{len(clean)} training pair", where=config.data.path, hint="a pair is learnt from others, so give more"
@@ -88,7 +92,7 @@ def _check_splits(config: Config, clean: Split, dev: Split) -> None:
 
 
 def _vocabulary(config: Config, clean: Split, dev: Split, *, start: Run | None, published: Pretrained | None) -> Words:
-    """The words of a new run: those of the run or model that it starts from, of a file, or of its captions."""
+    """The vocabulary of a new run: from the run or model that it starts from, a file, or its captions."""
     if start is not None:
         return start.vocabulary()
     if published is not None:
@@ -105,14 +109,14 @@ def _scale(config: Config, clean: Split) -> Standardize | None:
 
 
 def _texts(config: Config, vocabulary: Words, split: Split) -> Texts:
-    """The captions as the matcher reads them: as vectors, or as numbers of words."""
+    """The captions as the matcher reads them: vectors, or token ids."""
     if MATCHERS[config.matcher.name].reads_vectors:
         return TextVectors(split)
     return vocabulary.encode(split.captions, max_words=config.data.max_words)
 
 
 def open_pairs(config: Config, *, images: Path | None = None) -> Pairs:
-    """The data that a config names; `images` is the folder of a table's images, where it is not the table's own."""
+    """Open the data that a config names; `images` is the folder of a table's images, if it is not the table's own."""
     where = config.data
     return Pairs.at(
         Location(
@@ -128,12 +132,10 @@ def open_pairs(config: Config, *, images: Path | None = None) -> Pairs:
     )
 
 
-def data_of(config: Config, *, images: Path | None = None) -> Pairs:
-    """The data that a run was trained on; refuses a run whose data has moved."""
+def open_run_data(config: Config, *, images: Path | None = None) -> Pairs:
+    """Open the data that a run was trained on; refuses a path that no longer exists."""
     if not Path(config.data.path).exists():
-        raise InputError(
-            "the run's data is not there", where=config.data.path, hint="pass {data} to say where it is now"
-        )
+        raise InputError("the run's data no longer exists", where=config.data.path, hint="pass {data} if it has moved")
     return open_pairs(config, images=images)
 
 
@@ -157,21 +159,21 @@ def moved_data(
         text_features: Vectors of a table's captions.
     """
     if path is None:
-        return data_of(config, images=images).with_features(features, ids, text_features)
+        return open_run_data(config, images=images).with_features(features, ids, text_features)
     columns = Columns(config.data.image_column, config.data.caption_column)
     pairs = Pairs.of(path, images=images, features=features, ids=ids, text_features=text_features, columns=columns)
     return pairs.without_empty() if config.data.skip_empty and pairs.is_table else pairs
 
 
 def audited_pairs(run: Run, config: Config, pairs: Pairs | None = None) -> Split:
-    """The training pairs as the run saw them, with the truth where noise was injected."""
+    """The training pairs of a run, with its injected mismatches and their truth."""
     clean = (pairs or open_pairs(config)).split("train")
     check_training_pairs(run, clean, config.data.path)
     return with_noise(clean, run.noise())
 
 
 def with_noise(pairs: Split, index: np.ndarray | None) -> Split:
-    """The pairs with the mismatches of an index, if there is one."""
+    """The pairs with the mismatches of a noise index, if there is one."""
     return pairs if index is None else noise.apply(pairs, index)
 
 

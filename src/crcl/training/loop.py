@@ -1,4 +1,4 @@
-"""fit(): pieces and epochs of a method, with validation, saving and stopping."""
+"""The training loop `fit`: pieces and epochs of a method, with validation, checkpoints and interruption."""
 
 import signal
 import threading
@@ -26,7 +26,7 @@ BELIEF_BINS = 20
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast to learn: epochs of each piece; the learning rate decays in the last piece only.
+    """Epochs of each piece, and the learning rate, which decays in the last piece only.
 
     The decay does not count the first `warmup` epochs of that piece.
     """
@@ -38,7 +38,7 @@ class Schedule:
     warmup: int = 0
 
     def clock(self, piece: int, epoch: int, step: int) -> Clock:
-        """Where the training stands."""
+        """The clock at a step of the training."""
         decays = max(epoch - self.warmup, 0) // self.decay_after if piece == len(self.pieces) - 1 else 0
         return Clock(
             piece, epoch, step, sum(self.pieces[:piece]) + epoch, learning_rate=self.learning_rate * self.decay**decays
@@ -47,7 +47,7 @@ class Schedule:
 
 @dataclass
 class _Position:
-    """The part of a training's state that is not the method's."""
+    """Position of a training in its schedule, with the running totals of the epoch."""
 
     piece: int = 0
     epoch: int = 0
@@ -55,7 +55,7 @@ class _Position:
     loss_sum: float = 0.0
     loss_pairs: int = 0
     seconds: float = 0.0
-    """Of this epoch; not those of steps that were lost."""
+    """Of this epoch, without steps that were lost by an interruption."""
     best_rsum: float = -1.0
     best_epoch: int = -1
     finished: bool = False
@@ -80,12 +80,12 @@ def fit(
 ) -> list[dict[str, Any]]:
     """Train to the end of the schedule and return the metrics of each epoch.
 
-    With a run folder the state is saved after each epoch, every `save_minutes` and on Ctrl-C, and an earlier state
-    found there is gone on from, to the same end bit for bit. The matcher that scores best on dev in the last piece is
-    the one that the run keeps. The last so many pairs are `decoys`, of which the metrics tell nothing.
+    With a run folder the state is saved after each epoch, every `save_minutes` and on Ctrl-C, and training resumes
+    from a state found there, with a result that is bit-identical to an uninterrupted training. The run keeps the
+    matcher with the best dev rSum of the last piece. The last `decoys` pairs are decoys, which the metrics exclude.
     """
     position = _restore(method, run, schedule)
-    with _deferred_interrupts() as interrupted, _ending(progress):
+    with _deferred_interrupts() as interrupted, _reporting_end(progress):
         while not position.finished:
             if position.epoch == 0 and position.step == 0:
                 torch.manual_seed(int(np.random.SeedSequence([seed, position.piece]).generate_state(1)[0]))
@@ -140,8 +140,8 @@ def _finish_epoch(
     best = scores.rsum > position.best_rsum
     if best:
         position.best_rsum, position.best_epoch = scores.rsum, position.epoch
-    every = method.correspondence
-    beliefs = every[: len(every) - decoys]
+    correspondence = method.correspondence
+    beliefs = correspondence[: len(correspondence) - decoys]
     record = {
         "piece": position.piece,
         "epoch": position.epoch,
@@ -163,7 +163,7 @@ def _finish_epoch(
         run.append("metrics.jsonl", record)
         if best:
             run.save_matcher(as_module(method.matcher).state_dict())
-        run.save_ledger(every)
+        run.save_ledger(correspondence)
         _save(method, position, run)
     progress.epoch_done(record)
 
@@ -176,7 +176,7 @@ def _save(method: Method, position: _Position, run: Run | None) -> None:
 
 
 def _random_state(method: Method) -> dict[str, Tensor]:
-    """Of the generators that a training draws from: the CPU's, and that of the device it is on."""
+    """States of the random generators that a training uses: of the CPU and of its device."""
     device = next(as_module(method.matcher).parameters()).device
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
@@ -187,7 +187,7 @@ def _random_state(method: Method) -> dict[str, Tensor]:
 
 
 def _set_random_state(method: Method, states: dict[str, Tensor]) -> None:
-    """A run that goes on on another kind of device has only the CPU's."""
+    """Restore the random generators; a run resumed on another kind of device restores that of the CPU only."""
     device = next(as_module(method.matcher).parameters()).device
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
@@ -197,7 +197,7 @@ def _set_random_state(method: Method, states: dict[str, Tensor]) -> None:
 
 
 def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Position:
-    """Where to go on: the state in the run folder, or the beginning."""
+    """Load the state of the run folder into the method and return its position, or the first position if none."""
     state = run.load_state() if run is not None else None
     if run is None or state is None:
         if run is not None:
@@ -216,7 +216,7 @@ def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Position:
         ) from error
     run.truncate("metrics.jsonl", position.metrics_length)
     position.records = run.metrics()
-    if position.records:  # what was written with them may never be written again
+    if position.records:  # these files may not be written again, so they must be complete
         run.require("matcher.safetensors", "ledger.npz")
         run.load_matcher()
         run.load_ledger()
@@ -224,7 +224,8 @@ def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Position:
 
 
 @contextmanager
-def _ending(progress: Progress) -> Iterator[None]:
+def _reporting_end(progress: Progress) -> Iterator[None]:
+    """Report the end of the training, however it ends."""
     try:
         yield
     finally:
@@ -233,20 +234,20 @@ def _ending(progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def _deferred_interrupts() -> Iterator[threading.Event]:
-    """Let Ctrl-C and SIGTERM wait for the end of a step; a second one stops at once."""
-    asked = threading.Event()
+    """Defer Ctrl-C and SIGTERM to the end of a step; a second one stops immediately."""
+    requested = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield requested
         return
 
-    def ask(signum: int, frame: Any) -> None:
-        if asked.is_set():
+    def request(signum: int, frame: Any) -> None:
+        if requested.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        requested.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield requested
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

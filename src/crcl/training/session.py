@@ -1,4 +1,4 @@
-"""A training from its config to its run folder: new, resumed, or started from the matcher of another run."""
+"""Trains a run folder from a config: a new one, a resumed one, or one that starts from the matcher of another run."""
 
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,18 @@ from crcl.runs.restore import choose_device
 from crcl.training.build import prepare, schedule
 from crcl.training.inputs import read_data, with_noise
 from crcl.training.loop import fit
-from crcl.training.remarks import remarks
+from crcl.training.notes import data_notes
 from crcl.training.training_data import TrainingData
 
 
-def free_to_change() -> set[str]:
-    """Keys that say where and how to compute, not what, and so may differ when a run is resumed."""
+def changeable_keys() -> set[str]:
+    """Keys that do not affect the result, e.g. paths and the device, and so may differ when a run is resumed."""
     data = {f"data.{key}" for key in ("path", "image_column", "caption_column", "skip_empty")}
     return data | {f"train.{key}" for key in ("device", "memory", "workers", "save_minutes")} | set(file_keys())
 
 
 def new_config(**given: Any) -> Config:
-    """The config of a new run; one that starts from another run has its matcher, unless another one is given.
+    """The config of a new run. If it starts from another run, the settings of the matcher default to that run's.
 
     `given` are the arguments of `config.load`.
     """
@@ -55,7 +55,7 @@ def new_config(**given: Any) -> Config:
 
 
 def resumed_config(path: str | Path, **given: Any) -> Config:
-    """The config of a run to resume; what is given besides may not change what comes out.
+    """The config of a run to resume; refuses given settings that would change the result.
 
     `given` are the arguments of `config.load`.
     """
@@ -66,15 +66,15 @@ def resumed_config(path: str | Path, **given: Any) -> Config:
 
 
 def refuse_changes(run: Run, config: Config) -> None:
-    """Refuse to resume a run with other settings than it has."""
+    """Refuse to resume a run with settings that would change its result."""
     if run.imported:
         raise InputError(
             f"imported from {run.imported}, so there is no training to resume",
             where=run.path,
             hint="train it further into a new folder: {train()} with {start}",
         )
-    changed, free = differences(stored_config(run), config), free_to_change()
-    problems = [_differs(key, was, now) for key, (was, now) in changed.items() if key not in free]
+    changed, allowed = differences(stored_config(run), config), changeable_keys()
+    problems = [_differs(key, was, now) for key, (was, now) in changed.items() if key not in allowed]
     if problems:
         raise InputError.several(
             problems, what="a run can only be resumed with the settings it has, but", where=run.path
@@ -94,17 +94,17 @@ def train(
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> Run:
-    """Train as the config says, into a run folder; `pairs` are the data that it names, if they are open already."""
+    """Train a run folder as the config says; `pairs` is the data that the config names, if it is already open."""
     if resume and overwrite:
         raise InputError("resume the run or replace it, not both", hint="{resume} or {overwrite}")
-    choose_device(config.train.device)  # refused before there is a folder
+    choose_device(config.train.device)  # refuses a missing device before the folder is created
     if resume and (Path(path) / "config.json").is_file():
         run = Run.open(path)
         refuse_changes(run, config)
         data = read_data(config, run, pairs=pairs)
     else:
         refuse_existing(path, overwrite=overwrite)
-        origin = None if config.train.start is None else open_start(config, config.train.start)
+        origin = None if config.train.start is None else open_starting_run(config, config.train.start)
         published = open_published(config) if origin is None else None
         data = read_data(config, pairs=pairs, start=origin, published=published)
         start = None if published is None else Learnt(published.weights)
@@ -126,27 +126,27 @@ def train(
             start=start,
             overwrite=overwrite,
         )
-    for line in remarks(data, config):
+    for line in data_notes(data, config):
         progress.note(line)
     try:
         with run.locked():
             _fit(config, data, run, progress)
-    except KeyboardInterrupt:  # outside of a training step, or the second within one: the run can be resumed
+    except KeyboardInterrupt:  # outside of a training step, or the second one within it: the run can be resumed
         raise Interrupted from None
     return run
 
 
 def open_published(config: Config) -> Pretrained | None:
-    """The published model that the matcher begins as; None for matchers that begin from fresh weights."""
+    """Load the published model that the matcher starts from; None for matchers that start from fresh weights."""
     name = config.matcher.name
     load_published = MATCHERS[name].published
     if load_published is None:
         if config.matcher.model is not None:
-            begun = [record.name for record in MATCHERS.values() if record.pretrained]
+            pretrained = [record.name for record in MATCHERS.values() if record.pretrained]
             raise InputError(
                 f"matcher {name} starts from fresh weights",
                 where="matcher.model",
-                hint=f"give {{matcher}} {' or '.join(begun)}, or leave it out",
+                hint=f"give {{matcher}} {' or '.join(pretrained)}, or leave it out",
             )
         return None
     if config.matcher.model is None:
@@ -157,9 +157,9 @@ def open_published(config: Config) -> Pretrained | None:
     return found
 
 
-def open_start(config: Config, path: str) -> Run:
-    """The run to start from; refuses one whose matcher is not the one to be trained."""
-    run, stored, _ = open_scorer(path, device="cpu")  # weights that do not fit their config are noticed here
+def open_starting_run(config: Config, path: str) -> Run:
+    """Open the run to start from; refuses one with another matcher than the config's."""
+    run, stored, _ = open_scorer(path, device="cpu")  # also checks that the weights fit the run's config
     networks, hidden = config.record.networks, stored.record.meta
     meta, kept = hidden is not None, {"data.standardize", hidden}
     problems = [
@@ -186,7 +186,7 @@ def open_start(config: Config, path: str) -> Run:
             )
         )
     if config.data.vocab is not None:
-        given = f"the words are the run's, now given {config.data.vocab!r}"
+        given = f"the vocabulary is the run's, now given {config.data.vocab!r}"
         problems.append(InputError(given, where="data.vocab", hint="leave it out"))
     if problems:
         raise InputError.several(problems, what="a training that starts from it keeps its matcher, but", where=run.path)
@@ -194,7 +194,7 @@ def open_start(config: Config, path: str) -> Run:
 
 
 def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Progress) -> np.ndarray | None:
-    """The correspondences of the run to start from, if they are of these very pairs; None: all start at 1."""
+    """The correspondences of the run to start from, if it has the same pairs and decoys; None: all start at 1."""
     if not config.record.starts_from_beliefs:
         return None
     if not start.has_beliefs:
@@ -202,7 +202,7 @@ def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Pro
         return None
     if not np.array_equal(_none_as_empty(start.decoys()), _none_as_empty(data.decoys)):
         progress.note(
-            f"{start.path} had other decoys or none, which must start as the pairs do: all correspondences start at 1"
+            f"{start.path} has other decoys or none, but decoys must start as pairs do: all correspondences start at 1"
         )
         return None
     same = start.fingerprint == data.fingerprint

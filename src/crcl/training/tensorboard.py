@@ -1,4 +1,4 @@
-"""Scalars of each epoch, for TensorBoard."""
+"""TensorBoard events with the metrics of each epoch."""
 
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,11 @@ class TensorBoard(Progress):
         self.epochs = 0
 
     def note(self, message: str) -> None:
-        """Messages are no scalars."""
+        """Ignore messages: TensorBoard gets scalars only."""
 
     def epoch_started(self, clock: Clock, steps: int) -> None:
         self.epochs = clock.total_epoch
-        if self.writer is None:  # not before: the run folder must not exist yet when a training begins
+        if self.writer is None:  # not earlier, because a new training refuses an existing run folder
             self.writer = self.open(purge_step=self.epochs)
 
     def epoch_done(self, record: dict[str, Any]) -> None:

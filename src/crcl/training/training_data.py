@@ -1,4 +1,4 @@
-"""What a training reads, once all of it is there."""
+"""The data of a training, completely read."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +13,11 @@ from crcl.data.text.vectors import Texts, TextVectors
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a training reads: noisy train pairs with their truth (for measuring), dev pairs, words, features' scale."""
+    """Training pairs with injected mismatches and their truth (for measuring only), dev pairs, vocabulary and scale."""
 
     train: Split
     clean: Split
-    """The training pairs as they were read, before any noise: for what is known of them, never for training."""
+    """The training pairs as they were read, before any noise; never used for training."""
     dev: Split
     vocabulary: Words
     tokens: Texts
@@ -25,20 +25,20 @@ class TrainingData:
     noise: np.ndarray | None
     standardize: Standardize | None
     trusted: np.ndarray | None
-    """Rows of the training pairs that are known to match, where the user names some."""
+    """Rows of training pairs known to match, if the user gave some."""
     decoys: np.ndarray | None = None
-    """(decoys, 2), caption and image of each known mismatch at the end of `train`, behind the pairs."""
+    """(decoys, 2): caption and image of each decoy; the decoys are at the end of `train`."""
     model: dict[str, Any] | None = None
-    """What is known of the published model that the matcher begins as, if it does."""
+    """Description of the published model that the matcher starts from, if any."""
 
     @property
     def fingerprint(self) -> str:
-        """Of the training pairs as they were read, before any noise."""
+        """Fingerprint of the training pairs as they were read, before any noise."""
         return self.clean.fingerprint()
 
     @property
     def held_out(self) -> np.ndarray:
-        """Rows of trusted training pairs and, as in MSCN's experiments on COCO, of all pairs that show their images."""
+        """Rows of trusted training pairs and, as in MSCN's experiments on COCO, of all pairs with the same images."""
         if self.trusted is None:
             return np.empty(0, dtype=np.int64)
         shown = np.isin(self.train.image_index, self.clean.image_index[self.trusted])

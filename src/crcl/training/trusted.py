@@ -1,4 +1,4 @@
-"""Pairs that are known to match, for a method that learns from some."""
+"""Trusted pairs, known to match, for methods that need some."""
 
 import math
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.training.training_data import TrainingData
 
-_TRUSTED = 0x7205  # sets the random numbers of the trusted pairs apart from others of the same seed
+_TRUSTED = 0x7205  # separates the random numbers of the trusted pairs from others with the same seed
 
 
 def trusted_rows(config: Config, pairs: Split) -> np.ndarray | None:
-    """The user's rows of pairs known to match, checked."""
+    """Rows of the pairs known to match from the user's file, checked; None without a file."""
     path = _trusted_file(config)
     if path is None:
         return None
     rows = open_array(Path(path), purpose="row numbers of training pairs known to match")
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
         raise InputError(
-            f"{rows.dtype} of shape {rows.shape}, expected row numbers, whole and in one dimension", where=path
+            f"{rows.dtype} of shape {rows.shape}, expected a one-dimensional array of row numbers", where=path
         )
     rows = np.unique(rows.astype(np.int64))
     if rows[0] < 0 or rows[-1] >= len(pairs):
@@ -38,23 +38,23 @@ def _trusted_file(config: Config) -> str | None:
 
 
 def check_trusted(config: Config, data: TrainingData) -> None:
-    """Refuse data that leaves nothing to train on, or no wrong pairs to compare the trusted ones with."""
+    """Refuse data without enough pairs to train on besides the trusted ones, or without images for wrong pairs."""
     if config.record.trusted is None:
         return
     if data.train.images < 2:
         raise InputError(
-            f"all training pairs show one image; {config.method} needs wrong images too", where=config.data.path
+            f"all training pairs have the same image; {config.method} needs at least two images", where=config.data.path
         )
     if len(data.train) - len(data.held_out) < 2:
         raise InputError(
-            "no pairs are left to train on without those of the trusted images", where=_trusted_file(config) or ""
+            "no pairs are left to train on besides those with trusted images", where=_trusted_file(config) or ""
         )
 
 
 def trusted_pairs(config: Config, data: TrainingData, make_batches: Callable[..., Batches]) -> Trusted | None:
-    """Pairs known to match: rows of the training pairs that the user names, or else some of the dev split.
+    """Pairs known to match: the training pairs that the user names, or else a random share of the dev pairs.
 
-    None where the method needs none.
+    None if the method needs none.
     """
     keys = config.record.trusted
     if keys is None:

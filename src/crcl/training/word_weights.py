@@ -1,4 +1,4 @@
-"""How much each word of the vocabulary says."""
+"""Inverse document frequencies of the words of the vocabulary."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from crcl.training.training_data import TrainingData
 
 
 def inverse_document_frequency(data: TrainingData) -> torch.Tensor | None:
-    """How rare each word is in the training captions, where these are read. (vocabulary,)"""
+    """Inverse document frequency of each word in the training captions; None if captions are vectors. (vocabulary,)"""
     if not isinstance(data.tokens, Tokens):
         return None
     captions = np.repeat(np.arange(len(data.tokens)), data.tokens.lengths)

@@ -35,7 +35,7 @@ TAGS = {
 """What the template is made of."""
 
 
-def data_of(page: Path) -> dict[str, Any]:
+def open_run_data(page: Path) -> dict[str, Any]:
     found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
     assert found is not None
     data: dict[str, Any] = json.loads(found[1])
@@ -173,22 +173,22 @@ def test_an_audit_without_beliefs_is_shown_by_similarity(tmp_path: Path) -> None
     assert "The run has no correspondences: its 30 pairs are ordered by similarity" in text
     assert "<svg" not in text
     assert 'id="most"' not in text
-    assert [pair[0] for pair in data_of(page)["pairs"]] == list(range(29, -1, -1))
-    assert all(pair[3] is None for pair in data_of(page)["pairs"])
+    assert [pair[0] for pair in open_run_data(page)["pairs"]] == list(range(29, -1, -1))
+    assert all(pair[3] is None for pair in open_run_data(page)["pairs"])
 
 
 def test_the_gallery_has_the_suspects_and_a_few_more_worst_first(tmp_path: Path) -> None:
     correspondence = np.concatenate([np.linspace(0.5, 1, 700), np.linspace(0, 0.099, 300)])
     page = report.write_report(tmp_path / "a", made_audit(correspondence), title="audit")
-    assert [pair[0] for pair in data_of(page)["pairs"]] == list(range(700, 1000))
+    assert [pair[0] for pair in open_run_data(page)["pairs"]] == list(range(700, 1000))
     assert "All 300 flagged pairs, the lowest correspondence first." in page.read_text("utf-8")
     page = report.write_report(tmp_path / "b", made_audit(correspondence), title="audit", most=50)
-    assert [pair[0] for pair in data_of(page)["pairs"]] == list(range(700, 750))
+    assert [pair[0] for pair in open_run_data(page)["pairs"]] == list(range(700, 750))
     assert "The 50 of 300 flagged pairs with the lowest correspondence." in page.read_text("utf-8")
     page = report.write_report(tmp_path / "c", made_audit(correspondence[:990]), title="audit")
     few = made_audit(np.concatenate([correspondence[:700], correspondence[-10:]]))
     page = report.write_report(tmp_path / "c", few, title="audit")
-    assert [pair[5] for pair in data_of(page)["pairs"]] == [True] * 10 + [False] * (report.LEAST - 10)
+    assert [pair[5] for pair in open_run_data(page)["pairs"]] == [True] * 10 + [False] * (report.LEAST - 10)
     assert "The 200 pairs with the lowest correspondence; 10 of them are flagged." in page.read_text("utf-8")
 
 
@@ -201,7 +201,7 @@ def test_the_first_cards_are_there_without_javascript(tmp_path: Path) -> None:
     assert "row 1023<" in body
     assert '<span class="text" dir="auto">caption 24</span> <span class="fit">0.900</span>' in body
     assert "enable JavaScript to see all 300" in text
-    assert [pair[7] for pair in data_of(page)["pairs"][:1]] == [[[1, 0.9], [2, 0.7]]]  # -1: no third one
+    assert [pair[7] for pair in open_run_data(page)["pairs"][:1]] == [[[1, 0.9], [2, 0.7]]]  # -1: no third one
 
 
 def test_nothing_of_the_data_is_more_than_text(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_nothing_of_the_data_is_more_than_text(tmp_path: Path) -> None:
     )
     assert "49" not in text[: text.index("<style>")]  # {{7*7}} in the title
     assert html.escape(HOSTILE[0]) in text
-    data = data_of(page)
+    data = open_run_data(page)
     assert data["captions"][:7] == HOSTILE[:7]
     assert data["captions"][11] == "a" * 499 + "…"
     assert data["images"][2][0] == "a\\nb.jpg"  # in sight
@@ -283,7 +283,7 @@ def test_each_image_has_one_thumbnail_named_by_its_content(tmp_path: Path) -> No
     names = [*contents, "missing.png", "../secret.png", "a\nb.png"]
     found = made_audit(np.linspace(0, 0.09, 22), images=11, image_ids=names)  # each image with two captions
     page = report.write_report(tmp_path / "report", found, title="audit", find_image=find_in_folder(photos))
-    images = {name: thumb for name, *thumb in data_of(page)["images"]}
+    images = {name: thumb for name, *thumb in open_run_data(page)["images"]}
     thumbs = sorted(path.name for path in (tmp_path / "report" / "thumbs").iterdir())
     assert len(thumbs) == 3
     assert all(re.fullmatch(r"[0-9a-f]{24}-320\.jpg", name) for name in thumbs)
@@ -316,7 +316,7 @@ def test_suggested_images_have_a_smaller_thumbnail(tmp_path: Path) -> None:
         most=1,
         advance=lambda done, all_: shown.append((done, all_)),
     )
-    data = data_of(page)
+    data = open_run_data(page)
     assert [(name, width) for name, _, width, _ in data["images"]] == [("0.jpg", 320), ("3.jpg", 128)]
     assert data["pairs"][0][7:] == [[], [[1, 0.7]]]
     assert shown == [(1, 2), (2, 2)]
@@ -334,7 +334,7 @@ def test_an_older_report_is_replaced_and_its_thumbnails_removed(tmp_path: Path) 
     before = {path.name: path.stat().st_mtime_ns for path in thumbs.iterdir()}
     (thumbs / "mine.txt").write_text("not a thumbnail of ours")
     report.write_report(tmp_path / "report", made_audit(np.array([0.03, 0.02, 0.01])), **given)
-    assert [name for name, *_ in data_of(page)["images"]] == ["2.jpg", "1.jpg"]
+    assert [name for name, *_ in open_run_data(page)["images"]] == ["2.jpg", "1.jpg"]
     after = {path.name: path.stat().st_mtime_ns for path in thumbs.iterdir()}
     assert after.pop("mine.txt")
     assert len(after) == 2
@@ -350,7 +350,7 @@ def test_a_report_that_cannot_be_finished_leaves_the_old_one_whole(
         (photos / f"{number}.jpg").write_bytes(picture(["red", "green"][number]))
     given: dict[str, Any] = {"title": "audit", "find_image": find_in_folder(photos), "most": 1}
     page = report.write_report(tmp_path / "report", made_audit(np.array([0.01, 0.02])), **given)
-    before, thumb = page.read_bytes(), data_of(page)["images"][0][1]
+    before, thumb = page.read_bytes(), open_run_data(page)["images"][0][1]
 
     def fail(*_: Any, **__: Any) -> None:
         raise TrainingError("no room")

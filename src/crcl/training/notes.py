@@ -1,20 +1,20 @@
-"""What to know of the pairs of a training, although nothing is wrong."""
+"""Notes on the data of a training: captions that were cut, have no known words or several lines, and decoys."""
 
 from crcl.config import Config
 from crcl.data.text.subwords import Subwords
 from crcl.training.training_data import TrainingData
 
 
-def remarks(data: TrainingData, config: Config) -> list[str]:
-    """What happened to the pairs that one would not see otherwise."""
+def data_notes(data: TrainingData, config: Config) -> list[str]:
+    """Sentences on the pairs that the user should know although nothing is wrong."""
     cut, unknown = data.tokens.cut + data.dev_tokens.cut, data.tokens.unknown + data.dev_tokens.unknown
     lines = []
     if data.decoys is not None:
-        lines.append(
-            f"{len(data.decoys):,} known mismatches are trained on beside {len(data.clean):,} pairs, as decoys"
-        )
+        lines.append(f"training on {len(data.clean):,} pairs and {len(data.decoys):,} decoys (known mismatches)")
     if cut and isinstance(data.vocabulary, Subwords):
-        lines.append(f"{cut} captions are longer than the {data.vocabulary.longest} tokens that the model reads: cut")
+        lines.append(
+            f"{cut} captions are longer than the {data.vocabulary.longest} tokens that the model reads and were cut"
+        )
     elif cut:
         lines.append(f"{cut} captions are longer than {config.data.max_words} words and were cut (data.max_words)")
     if unknown:
