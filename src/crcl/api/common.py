@@ -12,7 +12,7 @@ from crcl.progress import SILENT, Progress
 from crcl.retrieval.model import Model
 from crcl.runs.folder import Run
 from crcl.terminal import Terminal
-from crcl.training.inputs import open_run_data, moved_data
+from crcl.training.inputs import moved_data, open_run_data
 
 AnyRun = Run | Model | str | Path
 """A run, opened or as a path."""
