@@ -59,6 +59,7 @@ SHARING = (
     "test_clip",
     "test_prepare",
     "test_browser",
+    "test_front_door",
     "test_reproduce",
     "test_site",
     "test_table3",
