@@ -92,7 +92,13 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """The user interrupted the work; what was saved can be resumed."""
 
 
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that is spelled most like a word; None where none is near."""
+    near = difflib.get_close_matches(word, list(choices), n=1)
+    return near[0] if near else None
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for the nearest choice, or an empty text if none is near."""
-    near = difflib.get_close_matches(word, list(choices), n=1)
-    return f" (did you mean '{near[0]}'?)" if near else ""
+    near = nearest(word, choices)
+    return f" (did you mean '{near}'?)" if near else ""

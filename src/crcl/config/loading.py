@@ -31,7 +31,7 @@ def load(
 
     All errors are reported at once.
     """
-    errors: list[str] = []
+    errors: list[InputError] = []
     values: dict[str, tuple[Any, str]] = {}  # dotted key: value, and the file to name in messages
     if over is not None:
         values |= _named(to_dict(over), source="", errors=errors)
@@ -64,7 +64,7 @@ def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
 
 def from_dict(values: Any, *, source: str = "") -> Config:
     """The config that `to_dict` wrote; errors name `source`, the file it was read from."""
-    errors: list[str] = []
+    errors: list[InputError] = []
     if not isinstance(values, Mapping):
         raise InputError(f"must be an object of sections, got {show(values)}", where=source)
     return _build(_named(values, source=source, errors=errors), errors)
@@ -81,35 +81,36 @@ def presets() -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
-def _read_preset(name: str, errors: list[str]) -> dict[str, Any]:
+def _read_preset(name: str, errors: list[InputError]) -> dict[str, Any]:
     if name not in presets():
-        errors.append(f"unknown preset '{name}'{did_you_mean(name, presets())}; presets: {', '.join(presets())}")
+        unknown = f"unknown preset '{name}'{did_you_mean(name, presets())}"
+        errors.append(InputError(unknown, hint=f"presets: {', '.join(presets())}"))
         return {}
     return tomllib.loads((resources.files("crcl") / "config" / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def read_toml(path: Path, errors: list[str]) -> dict[str, Any]:
+def read_toml(path: Path, errors: list[InputError]) -> dict[str, Any]:
     """The content of a TOML file; problems are appended to `errors`."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        errors.append(f"{path}: no such file")
+        errors.append(InputError("no such file", where=path))
     except OSError as error:
-        errors.append(f"{path}: cannot be read: {error.strerror}")
+        errors.append(InputError(f"cannot be read: {error.strerror}", where=path))
     except UnicodeDecodeError as error:
-        errors.append(f"{path}: not UTF-8 at byte {error.start}")
+        errors.append(InputError(f"not UTF-8 at byte {error.start}", where=path))
     except RecursionError:
-        errors.append(f"{path}: nested too deeply")
+        errors.append(InputError("nested too deeply", where=path))
     except tomllib.TOMLDecodeError as error:  # its message ends with line and column
-        errors.append(f"{path}: not valid TOML: {error}")
+        errors.append(InputError(f"not valid TOML: {error}", where=path))
     return {}
 
 
-def _read_setting(setting: str, errors: list[str]) -> dict[str, Any]:
+def _read_setting(setting: str, errors: list[InputError]) -> dict[str, Any]:
     """Parse `key=value` with a TOML value; text that is not TOML, or belongs to a text key, is taken literally."""
     key, equals, text = (part.strip() for part in setting.partition("="))
     if not (key and equals):
-        errors.append(f"{setting!r}: must be key=value, as in loss.tau=0.03")
+        errors.append(InputError("must be key=value, as in loss.tau=0.03", where=repr(setting)))
         return {}
     try:
         parsed = tomllib.loads(f"value = {text}")
@@ -134,7 +135,7 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _named(values: Mapping[str, Any], *, source: str, errors: list[str]) -> dict[str, tuple[Any, str]]:
+def _named(values: Mapping[str, Any], *, source: str, errors: list[InputError]) -> dict[str, tuple[Any, str]]:
     """The values of known keys; unknown keys are appended to `errors`."""
     known, keys, sections = {}, composing.all_keys(), composing.sections()
     for key, value in _flatten(values).items():
@@ -142,20 +143,21 @@ def _named(values: Mapping[str, Any], *, source: str, errors: list[str]) -> dict
         if key in keys:
             known[key] = (value, source)
         elif key not in sections:
-            errors.append(f"{where}{key}: unknown key{nearest_key(key)}")
+            errors.append(InputError(f"unknown key{nearest_key(key)}", where=f"{where}{key}"))
         elif value != {}:
             leaves = ", ".join(f"{key}.{leaf}" for leaf in sections[key].model_fields)
-            errors.append(f"{where}{key}: is a section, not a value, got {show(value)}; its keys are {leaves}")
+            what = f"is a section, not a value, got {show(value)}"
+            errors.append(InputError(what, where=f"{where}{key}", hint=f"its keys are {leaves}"))
     return known
 
 
-def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
+def _build(values: Mapping[str, tuple[Any, str]], errors: list[InputError]) -> Config:
     """The config from dotted keys; raises one InputError with `errors` and every invalid value."""
     nested: dict[str, Any] = {}
     for key, (value, _) in values.items():
         section, _, leaf = key.rpartition(".")
         (nested.setdefault(section, {}) if section else nested)[leaf] = value
-    wrong: list[str] = []
+    wrong: list[InputError] = []
     try:
         config = composing.model().model_validate(nested)
     except ValidationError as error:
@@ -163,9 +165,9 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[str]) -> Config:
         found = [details for details in error.errors() if details["type"] != "too_short" or not details["input"]]
         wrong = [wrong_value(details, values) for details in found]
     else:
-        wrong = list(_contradictions(config))
+        wrong = [InputError(problem) for problem in _contradictions(config)]
     if errors or wrong:
-        raise InputError("\n".join([*errors, *wrong]))
+        raise InputError.several([*errors, *wrong])
     return config
 
 

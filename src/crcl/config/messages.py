@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from crcl.config import composing
-from crcl.errors import did_you_mean
+from crcl.errors import InputError, did_you_mean, nearest
 
 
 class Key(NamedTuple):
@@ -53,35 +53,34 @@ def nearest_key(key: str) -> str:
     section, _, leaf = key.rpartition(".")
     if same := [known for known in keys if leaf in (known, known.rpartition(".")[2])] or OTHER_NAMES.get(leaf):
         return f" (did you mean {' or '.join(repr(known) for known in same)}?)"
-    if section in sections and (near := did_you_mean(leaf, sections[section].model_fields)):
-        return near.replace("'", f"'{section}.", 1)
+    if section in sections and (near := nearest(leaf, sections[section].model_fields)):
+        return f" (did you mean '{section}.{near}'?)"
     leaves = {known.rpartition(".")[2]: known for known in keys}
-    if not section and (near := did_you_mean(leaf, [*leaves, *sections])):
-        word = near.split("'")[1]
-        return near.replace(word, leaves.get(word, word))
+    if not section and (near := nearest(leaf, [*leaves, *sections])):
+        return f" (did you mean '{leaves.get(near, near)}'?)"
     return did_you_mean(key, keys)
 
 
-def wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> str:
-    """The message for one pydantic error, such as `file: train.lr: must be greater than 0, got -1`."""
+def wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> InputError:
+    """The error for one pydantic error, such as `file: train.lr: must be greater than 0, got -1`."""
     key = ".".join(part for part in details["loc"] if isinstance(part, str))
     source = values[key][1]
     where = f"{source}: {key}" if source else key
     place = "".join(f"[{part}]" for part in details["loc"] if isinstance(part, int))
     kind, given, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "value_error":
-        return f"{where}{place}: {context['error']}"
+        return InputError(str(context["error"]), where=f"{where}{place}")
     annotation = composing.all_keys()[key].annotation
     choices = choices_of(annotation)
     if choices:
         near = did_you_mean(given, choices) if isinstance(given, str) else ""
-        return f"{where}: must be one of {', '.join(choices)}, got {show(given)}{near}"
+        return InputError(f"must be one of {', '.join(choices)}, got {show(given)}{near}", where=where)
     if kind in MESSAGES:
         bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in context.items()}
-        return f"{where}{place}: {MESSAGES[kind].format(**bounds)}, got {show(given)}"
+        return InputError(f"{MESSAGES[kind].format(**bounds)}, got {show(given)}", where=f"{where}{place}")
     expected = "whole number" if place else type_name(annotation)
     article = "" if expected in ("text", "true or false") else "a "
-    return f"{where}{place}: must be {article}{expected}, got {show(given)}"
+    return InputError(f"must be {article}{expected}, got {show(given)}", where=f"{where}{place}")
 
 
 def choices_of(annotation: Any) -> tuple[str, ...]:

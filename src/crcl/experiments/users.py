@@ -71,9 +71,8 @@ class _UsersTable(_Table):
 
 def read(path: Path) -> dict[str, Any]:
     """A user's file, all that is wrong with it reported at once."""
-    unreadable: list[str] = []
-    content = read_toml(path, unreadable)
-    problems = [InputError(text) for text in unreadable]
+    problems: list[InputError] = []
+    content = read_toml(path, problems)
     if path.stem in NAMES:
         what = f"{path.stem} is a table of the paper"
         problems.append(InputError(what, where=path, hint="give the file another name"))
