@@ -166,7 +166,7 @@ def test_what_is_added_changes_no_run_key_of_others(monkeypatch: pytest.MonkeyPa
 
 def test_a_section_of_another_method_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "soft", MethodRecord(name="soft", summary="", build=build, sections={"gsc": Section}))
-    with pytest.raises(ValueError, match="method soft has another section 'gsc'"):
+    with pytest.raises(ValueError, match="method soft declares section 'gsc' with another class"):
         config.load()
 
 
