@@ -177,7 +177,7 @@ def test_from_the_command_line_a_table_with_two_files_is_audited_where_it_has_mo
     assert call(capsys, monkeypatch, *words).code == 0
     new = old.rename(tmp_path / "new")
     answer = call(capsys, monkeypatch, "audit", run)
-    assert (answer.code, "pass --data to say where it is now" in answer.err) == (2, True)
+    assert (answer.code, "pass --data if it has moved" in answer.err) == (2, True)
     assert call(capsys, monkeypatch, "audit", run, "--data", str(new / "pairs.csv"), *files(new)).code == 0
 
 

@@ -214,7 +214,7 @@ def test_another_number_of_networks_is_refused(
 def test_each_network_of_two_begins_from_its_own_weights() -> None:
     def beginnings(networks: int, weights: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
         learnt = build.Learnt(weights)
-        for make in build._beginnings(lambda: torch.nn.Linear(1, 1, bias=False), learnt, networks):
+        for make in build._matcher_makers(lambda: torch.nn.Linear(1, 1, bias=False), learnt, networks):
             yield make().state_dict()
 
     one, other = torch.tensor([[1.0]]), torch.tensor([[2.0]])
@@ -303,5 +303,5 @@ def test_a_ledger_with_beliefs_does_not_store_probabilities_as_the_authors_code_
 
 @pytest.mark.parametrize("start", [np.ones(3), np.array([0.5, 1.5]), np.array([np.nan, 1])])
 def test_a_ledger_refuses_beliefs_that_are_none(start: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="as many beliefs from 0 to 1"):
+    with pytest.raises(ValueError, match="beliefs from 0 to 1"):
         Ledger(2, start=start)
