@@ -237,7 +237,7 @@ def test_the_commands_say_what_was_written(crcl: Crcl, data: Path, tmp_path: Pat
     run = trained(data, "vse")
     answer = crcl("export", run, "-o", tmp_path / "a.safetensors")
     assert answer == (
-        0, f"weights written to {tmp_path}/a.safetensors, with the words beside it\n", ""
+        0, f"weights written to {tmp_path}/a.safetensors, with the vocabulary beside it\n", ""
     )  # fmt: skip
     answer = crcl("export", run, "--onnx", "-o", tmp_path / "graphs")
     assert answer.code == 0
