@@ -109,7 +109,7 @@ def test_a_report_of_the_run_has_pictures_without_the_folder_being_given_again(
         assert call(capsys, monkeypatch, *words).code == 0
     finally:
         about.write_text(json.dumps(known), "utf-8")
-    assert "Give the folder that holds the images" in (drawn / "pictures" / "index.html").read_text("utf-8")
+    assert "Name the folder that holds the images" in (drawn / "pictures" / "index.html").read_text("utf-8")
 
 
 def test_the_rows_of_the_audit_are_rows_of_the_table(drawn: Path, audited: Answer) -> None:
@@ -224,7 +224,7 @@ def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("image,caption\na.png,a dog\na.png,a cat\n", "a single image, 'a.png'"),
+        ("image,caption\na.png,a dog\na.png,a cat\n", "only one image, 'a.png'"),
         ("image,caption\na.png,a dog\nb.png,a cat\n", "only one training pair"),
         ("image,caption,split\na.png,a dog,train\na.png,a cat,train\nb.png,a car,dev\n", "show one image"),
         ("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n", "no row of split 'dev'"),
@@ -471,7 +471,7 @@ def test_a_run_that_knows_nothing_estimates_nothing(
     answer = call(capsys, monkeypatch, "audit", "data", *QUICK, "--set", "train.lr=1e-12")
     assert answer.code == 0
     assert "nothing can be estimated" in answer.err
-    assert "estimated" not in answer.out
+    assert "An estimated" not in answer.out
 
 
 def test_where_decoys_say_nothing_no_row_is_removed_unless_a_threshold_is_given(

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from crcl.data.sources import layout_of
 from crcl.errors import InputError
 from crcl.runs.files import read_json
 
@@ -16,7 +17,10 @@ def read_about(path: Path) -> dict[str, Any]:
     """The content of a run's config.json; raises an error if it has another format or is incomplete."""
     if not path.is_dir():
         if path.exists():
-            raise InputError("a file, expected a run folder", where=path, hint="name a run, such as DATA-audit/run")
+            if layout_of(path) is not None:
+                hint = f"name a run, such as that of its audit, {path.stem}-audit/run"
+                raise InputError("data, expected a run folder", where=path, hint=hint)
+            raise InputError("a file, neither a run folder nor a table (.csv .tsv .jsonl .parquet)", where=path)
         raise InputError("no such run folder", where=path)
     if not (path / "config.json").is_file():
         if (path / "run" / "config.json").is_file():
