@@ -10,19 +10,19 @@ from crcl.experiments.keys import hashed
 
 @dataclass(frozen=True)
 class Job:
-    """One training; or a published model that is taken as it is."""
+    """One training, or a published model that is evaluated without training."""
 
     key: str
     about: str
     seed: int
     config: Config
     words: tuple[str, ...]
-    """Arguments of `crcl train`, or of `crcl import`, but for the run folder."""
+    """Arguments of `crcl train` or `crcl import`, without the run folder."""
     model: str | None = None
-    """The model to import; None: it is trained."""
+    """The model to import; None for a training."""
 
     def command(self, folder: Path) -> list[str]:
-        """The command that trains it, or resumes it, on any machine."""
+        """The command that starts or resumes the training on any machine."""
         if self.model is not None:
             return ["crcl", "import", *self.words, "-o", str(folder), "--overwrite"]
         return ["crcl", "train", *self.words, "-o", str(folder), "--resume"]
@@ -36,7 +36,7 @@ class Trial:
     split: str
     folds: int
     fingerprint: str
-    """Of the split."""
+    """The digest of the split."""
 
     @property
     def key(self) -> str:
@@ -61,7 +61,7 @@ class Block:
 
     label: str
     columns: dict[str, str]
-    """The paper's data sets that these data stand for, and their names."""
+    """The paper's data sets that this data stands for, and their names."""
     noise: float
     entries: tuple[Entry, ...]
 

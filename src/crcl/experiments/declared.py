@@ -10,14 +10,14 @@ from crcl.config import keys_of
 from crcl.errors import InputError, did_you_mean
 
 SCORES = ("i2t R@1", "i2t R@5", "i2t R@10", "t2i R@1", "t2i R@5", "t2i R@10", "rSum")
-"""What the numbers of a row are, ours and the paper's."""
+"""The scores in each row, both ours and the paper's."""
 NAMES = (
     *("table1", "table2", "table3", "table4", "supp-table2", "supp-table3"),
     *("fig2", "supp-fig-c", "supp-fig-params", "supp-fig-losses"),
 )
 PROFILES = ("cpu", "paper")
 ZERO_SHOT = "zero-shot"
-"""A recipe that trains nothing: a published model as it comes."""
+"""The recipe of a published model that is evaluated without training."""
 OWN = {
     "method": "the rows of a table say it",
     "matcher.name": "give {matcher}",
@@ -27,10 +27,10 @@ OWN = {
     "train.start": "no row begins from another run",
     "data.path": "give {data}",
 }
-"""Keys, or sections, that say what a row is about, so that no setting may; and what to do instead."""
+"""Keys and sections that rows set themselves, so that settings must not; each with the advice to give."""
 
 ANY_DATA = ("f30k",)
-"""The column of a table that names none: that of a profile for any data."""
+"""The column of a table without data sets; profiles for any data have this one."""
 
 Numbers = tuple[float, ...]
 """One value for each of SCORES."""
@@ -44,17 +44,17 @@ class Row:
     noise: tuple[float, ...]
     """Rates of mismatched pairs."""
     runs: tuple[tuple[str, str], ...] = ()
-    """Recipe and matcher; several are an ensemble, none: the paper's numbers are all there is."""
+    """Recipe and matcher of each run; several form an ensemble; without any, the row has the paper's numbers only."""
     settings: tuple[str, ...] = ()
     model: str | None = None
-    """The published model that the row is about, by its name on the hub."""
+    """The hub name of the row's published model."""
     paper: dict[str, tuple[Numbers, ...]] | None = None
     """The paper's numbers by column, one for each rate."""
     sweep: tuple[str, float] | None = None
     """The parameter that this row varies, and its value."""
 
     def published(self, column: str, rate: float) -> Numbers | None:
-        """The paper's numbers, where it has some."""
+        """The paper's numbers for a column and rate; None if it has none."""
         there = (self.paper or {}).get(column)
         return None if there is None else there[self.noise.index(rate)]
 
@@ -67,15 +67,15 @@ class Experiment:
     title: str
     figure: str
     file: str = ""
-    """The user's file that declares it; none: it is of the paper."""
+    """The user's file that declares it; None for those of the paper."""
     notes: tuple[str, ...] = ()
     notes_of_matchers: tuple[str, ...] = ()
-    """Those that hold only where each row has its own matchers."""
+    """Notes that apply only if each row has its own matchers."""
     columns: tuple[str, ...] = ()
     """The paper's data sets."""
     rows: tuple[Row, ...] = ()
     distributions: tuple[Row, ...] = ()
-    """Runs whose similarities and beliefs of the training pairs are drawn."""
+    """Runs whose similarities and correspondences of the training pairs are plotted."""
     bound: dict[str, float] | None = None
 
     @property
@@ -85,7 +85,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Source:
-    """Data of a profile, how they are evaluated on, and the presets of their trainings."""
+    """A data set of a profile: its folder, its test split and the presets for training on it."""
 
     name: str
     folder: str
@@ -93,19 +93,19 @@ class Source:
     folds: int
     preset: str
     presets: dict[str, str]
-    """By matcher; others take `preset`."""
+    """Presets by matcher; other matchers use `preset`."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method with its schedule; `when` has further settings for a matcher, a folder, or from a noise rate on."""
+    """A method with its schedule; `when` adds settings for a matcher, for a folder, or from a noise rate upwards."""
 
     method: str
     settings: tuple[str, ...] = ()
     when: tuple[dict[str, Any], ...] = ()
 
     def settings_for(self, *, matcher: str, folder: str, noise: float) -> tuple[str, ...]:
-        """All settings that hold there, in the order of the file."""
+        """All settings that apply to a matcher, folder and noise rate, in the order of the file."""
         found = list(self.settings)
         for case in self.when:
             same = case.get("matcher", matcher) == matcher and case.get("folder", folder) == folder
@@ -122,10 +122,10 @@ class Profile:
     sources: dict[str, Source]
     recipes: dict[str, Recipe]
     between_matchers: str = ""
-    """What to know where rows on different matchers stand beside each other."""
+    """Notes for tables whose rows use different matchers."""
 
     def recipe(self, name: str) -> Recipe:
-        """A compared method with its schedule, or a method with that of its preset."""
+        """The recipe of this name, or the method of this name with its preset's schedule."""
         return self.recipes.get(name, Recipe(name))
 
 
@@ -135,7 +135,7 @@ def of_the_paper(name: str) -> Experiment:
 
 
 def built(name: str, content: dict[str, Any], *, file: str = "") -> Experiment:
-    """What a file declares, which is known to be right."""
+    """The experiment that a valid file declares."""
     columns, noise = tuple(content.get("columns", ANY_DATA)), content.get("noise", ())
     rows = [_row(entry, columns, noise) for entry in content.get("rows", ())]
     if taken := content.get("rows_of"):
@@ -179,7 +179,7 @@ def _read(*path: str) -> dict[str, Any]:
 
 
 def own(settings: Sequence[str]) -> list[tuple[str, str]]:
-    """The keys among settings that say what a row is about, and what to do instead."""
+    """Settings that rows set themselves, each with the advice to give."""
     found = {key: OWN.get(key) or OWN.get(key.partition(".")[0]) for key in keys_of(settings)}
     return [(key, instead) for key, instead in found.items() if instead]
 
@@ -210,7 +210,7 @@ def _swept(entry: dict[str, Any], noise: Sequence[float]) -> list[Row]:
 
 
 def swept_name(name: str, value: float) -> str:
-    """What the row of one value of a parameter is called."""
+    """The name of the row for one value of a parameter."""
     return f"{name} = {value:g}"
 
 

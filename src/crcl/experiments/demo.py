@@ -33,7 +33,7 @@ LEFT_BEHIND = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one method reached on the scenes."""
+    """The scores of one method on the scenes."""
 
     name: str
     retrieval: Retrieval

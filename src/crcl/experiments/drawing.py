@@ -16,7 +16,7 @@ from crcl.experiments.tables import Part
 from crcl.runs.folder import Run
 
 TrainingPairs = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Similarity, belief and truth of each, (N,)."""
+"""Similarity, correspondence and truth of each training pair, (N,) each."""
 
 
 def figures_of(
@@ -50,7 +50,7 @@ def _bound(n: int, noise: float) -> Figure:
 
 
 def _robustness(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: str) -> Figure | None:
-    """rSum against the rate of mismatches; the method that is best at the highest rate is set off."""
+    """rSum against the rate of mismatches; the best method at the highest rate is highlighted."""
     names = list(dict.fromkeys(line.name for part in parts for line in part.lines if len(line.ours)))
     if not names:
         return None
@@ -67,7 +67,7 @@ def _robustness(store: Store, blocks: Sequence[Block], parts: Sequence[Part], ti
 
 
 def _bars(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: str) -> Figure | None:
-    """One bar for each row, with its rate where there are several; the best is set off."""
+    """One bar per row, named with its rate if there are several; the best is highlighted."""
     named = [
         (line.name if len(blocks) == 1 else f"{line.name}, {100 * block.noise:g} % mismatched", line.ours[:, 6])
         for block, part in zip(blocks, parts, strict=True)
@@ -116,7 +116,7 @@ def _epochs(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title:
 
 
 def _histories(store: Store, entry: Entry) -> list[list[dict[str, Any]]]:
-    """The records of the last piece, of every seed that is done and measured, and whose records are all there."""
+    """The last piece's records of each finished and measured seed whose records are complete."""
     found = []
     for trial in entry.trials:
         if store.scores(trial) is not None and not missing(store, trial.jobs):
@@ -128,7 +128,7 @@ def _histories(store: Store, entry: Entry) -> list[list[dict[str, Any]]]:
 
 
 OF_ONE_RATE = ("sweeps", "epochs")
-"""Figures that are drawn for each rate apart."""
+"""Figures with one plot per rate."""
 DRAWN: dict[str, Callable[[Store, Sequence[Block], Sequence[Part], str], Figure | None]] = {
     "robustness": _robustness,
     "bars": _bars,
@@ -138,7 +138,7 @@ DRAWN: dict[str, Callable[[Store, Sequence[Block], Sequence[Part], str], Figure 
 
 
 def _distributions(named: Sequence[tuple[str, TrainingPairs]], title: str) -> Figure:
-    """Similarities have one axis, and so have correspondences."""
+    """One axis shared by all similarities, and one shared by all correspondences."""
     panels: list[tuple[str, np.ndarray]] = []
     truths, ranges = [], []
     lowest = min(float(similarity.min()) for _, (similarity, _, _) in named)
@@ -151,12 +151,12 @@ def _distributions(named: Sequence[tuple[str, TrainingPairs]], title: str) -> Fi
 
 
 def _rsums(part: Part, name: str) -> np.ndarray:
-    """rSum of a row with each seed; none where it was not measured. (seeds,)"""
+    """rSum of a row for each measured seed. (seeds,)"""
     return next((line.ours[:, 6] for line in part.lines if line.name == name), np.empty(0))
 
 
 def _mean_and_deviation(values: Sequence[Sequence[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Over the seeds; NaN where there are none, and for the deviation of one."""
+    """Mean and standard deviation over seeds; NaN without seeds, and for the deviation of a single seed."""
     mean = [[found.mean() if len(found) else np.nan for found in line] for line in values]
     deviation = [[found.std(ddof=1) if len(found) > 1 else np.nan for found in line] for line in values]
     return np.array(mean), np.array(deviation)

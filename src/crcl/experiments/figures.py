@@ -12,11 +12,11 @@ from crcl.metrics import detection
 from crcl.runs.folder import Run
 
 NEEDED = {"learning_rate", "best", "beliefs"}
-"""What the figures take of an epoch's record, beside what every record has."""
+"""Optional entries of an epoch's record that the figures need."""
 
 
 def history(run: Run) -> Iterator[tuple[str, Figure]]:
-    """Curves, and a ridge of beliefs by epoch, from the metrics of a run."""
+    """Curves of loss and scores, and a ridge plot of correspondences by epoch."""
     records = run.metrics()
     if not records:
         whence = "imported" if run.imported else "not trained for a whole epoch yet"
@@ -41,7 +41,7 @@ def history(run: Run) -> Iterator[tuple[str, Figure]]:
 
 
 def detected(run: Run, truth: np.ndarray, *, threshold: float) -> Figure | None:
-    """How well the beliefs after each epoch find the injected mismatches; None where no pair is mismatched."""
+    """Detection scores of the correspondences after each epoch; None if no pair is mismatched."""
     found = [detection(line, truth, threshold=threshold) for line in run.kept_beliefs()]
     scores = [score for score in found if score is not None]
     if not scores:
@@ -52,7 +52,7 @@ def detected(run: Run, truth: np.ndarray, *, threshold: float) -> Figure | None:
 
 
 def ranks(sims: np.ndarray, pairs: Split, split: str) -> Figure:
-    """How far down the right answers stand on a split."""
+    """Ranks of the correct answers on a split."""
     return plots.ranks(*metrics.ranks(sims, pairs.image_index), title=f"Ranks on {split}, {pairs.images:,} images")
 
 

@@ -24,7 +24,7 @@ from crcl.storage import write_bytes
 def gather(
     store: Store, planner: Planner, experiment: Experiment, *, command: str, progress: Progress
 ) -> tuple[list[Path], list[str]]:
-    """Measure what is trained and write the table and figures of an experiment.
+    """Measure the finished runs and write the table and figures of an experiment.
 
     Gives what was written, and what is wrong with runs that cannot be read: their cells are empty.
     """
@@ -50,7 +50,7 @@ def gather(
 
 
 def _measure_all(store: Store, blocks: Sequence[Block], progress: Progress) -> list[str]:
-    """Score what is trained and not scored yet; ensembles first, since they score their members too.
+    """Score finished runs that have no scores yet; ensembles first, because they score their members too.
 
     Gives what is wrong with those that cannot be.
     """
@@ -80,7 +80,7 @@ def _part(store: Store, block: Block) -> Part:
 
 
 def _several_matchers(blocks: Sequence[Block]) -> bool:
-    """Whether some rows are on other matchers than others."""
+    """Whether the rows use different matchers."""
     trials = [trial for block in blocks for entry in block.entries for trial in entry.trials]
     return len({frozenset(job.config.matcher.name for job in trial.jobs) for trial in trials}) > 1
 
@@ -124,7 +124,7 @@ def _page(
 
 
 def _damaged_histories(store: Store, blocks: Sequence[Block]) -> list[str]:
-    """What is wrong with runs that are done, and whose records cannot be drawn."""
+    """Problems with finished runs whose records cannot be plotted."""
     failed: dict[str, str] = {}
     for job in (trial.jobs[0] for block in blocks for entry in block.entries for trial in entry.trials):
         if store.finished(job):
@@ -138,7 +138,7 @@ def _damaged_histories(store: Store, blocks: Sequence[Block]) -> list[str]:
 
 
 def _pairs(store: Store, planner: Planner, experiment: Experiment) -> tuple[list[tuple[str, TrainingPairs]], list[str]]:
-    """The training pairs of runs that are looked at, by name, and what is wrong with those that cannot be read."""
+    """The training pairs of the plotted runs by name, and the problems with runs that cannot be read."""
     found, failed = [], []
     for name, job in planner.distributions(experiment):
         try:
@@ -150,7 +150,7 @@ def _pairs(store: Store, planner: Planner, experiment: Experiment) -> tuple[list
 
 
 def _told_apart(named: Sequence[tuple[str, TrainingPairs]]) -> list[str]:
-    """How well similarities and correspondences of the distributions tell matched pairs from mismatched ones."""
+    """A table of how well similarities and correspondences separate matched from mismatched pairs."""
     lines = []
     for name, (similarity, belief, truth) in named:
         found = [detection(values, truth, threshold=0.5) for values in (similarity, belief)]

@@ -20,11 +20,11 @@ from crcl.progress import Progress, duration
 from crcl.storage import is_locked, write_bytes
 from crcl.training import importing, inputs, session
 
-LOOK = 0.1  # seconds between two looks at trainings of other processes
+LOOK = 0.1  # seconds between two checks of other processes
 
 
 def train_here(store: Store, jobs: Sequence[Job], *, progress: Progress) -> list[str]:
-    """Train one after the other in this process; gives what went wrong. One that is trained elsewhere is waited for."""
+    """Train one job after another in this process and return the failures; waits for jobs of other processes."""
     failed, pace = [], _Pace(len(jobs))
     for number, job in enumerate(sorted(jobs, key=lambda job: is_locked(store.run(job)))):
         progress.status(f"run {number + 1} of {len(jobs)}{pace.left(number)}: {job.about}")
@@ -41,7 +41,7 @@ def train_here(store: Store, jobs: Sequence[Job], *, progress: Progress) -> list
 
 
 def _wait(store: Store, job: Job, progress: Progress) -> bool:
-    """Wait while another process trains a run; whether it has finished it."""
+    """Wait while another process trains a run; return whether it finished."""
     if not is_locked(store.run(job)):
         return False
     progress.status(f"another process is training it: waiting for {store.run(job)}")
@@ -51,13 +51,13 @@ def _wait(store: Store, job: Job, progress: Progress) -> bool:
 
 
 def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, progress: Progress) -> list[str]:
-    """Train so many at a time, each in a process of its own with a log; gives what went wrong.
+    """Train several jobs at a time, each in its own process with a log, and return the failures.
 
     Ctrl-C is passed on: they save and end. Trainings of a killed process continue to their end; the next call counts
     them among its own and takes their results.
     """
     waiting, failed, ended = list(reversed(jobs)), [], 0
-    running: dict[str, tuple[Job, _Process | None]] = {}  # None: another call began it
+    running: dict[str, tuple[Job, _Process | None]] = {}  # None: another process started it
     pace = _Pace(len(jobs))
     threads = str(max(1, (os.cpu_count() or 1) // processes))
     environment = {"OMP_NUM_THREADS": threads} | os.environ
@@ -90,7 +90,7 @@ def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, progress: 
     except BaseException:
         own = [process for _, process in running.values() if process is not None]
         for process in own:
-            process.send_signal(signal.SIGINT)  # they save and end
+            process.send_signal(signal.SIGINT)  # they save and exit
         for process in own:
             process.wait()
         raise
@@ -98,7 +98,7 @@ def train_apart(store: Store, jobs: Sequence[Job], processes: int, *, progress: 
 
 
 class _Process(subprocess.Popen[bytes]):
-    """A training with a log, in a session of its own, so that it receives Ctrl-C only from us."""
+    """A training process with a log, in its own session, so that Ctrl-C reaches it only through this process."""
 
     def __init__(self, words: list[str], log: Path, environment: dict[str, str]) -> None:
         with log.open("ab") as file:
@@ -108,14 +108,14 @@ class _Process(subprocess.Popen[bytes]):
             )
 
     def last_words(self) -> str:
-        """The last line that it wrote to its log."""
+        """The last line of its log."""
         lines = self.log.read_bytes()[self.begin :].decode("utf-8", errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it wrote nothing")
         return last.removeprefix("crcl: ")
 
 
 class _Pace:
-    """Time left, from how long the jobs that are done took."""
+    """The time left, estimated from the finished jobs."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -129,7 +129,7 @@ class _Pace:
 
 
 def write_jobs(store: Store, jobs: Sequence[Job], name: str) -> Path:
-    """`jobs.txt`, one command a line, and a Slurm job array that runs them; gives the script.
+    """Write `jobs.txt`, one command per line, and a Slurm job array that runs them; return the script.
 
     The script has the commands in it: Slurm keeps a copy, and what is written here later changes nothing for it.
     """

@@ -16,11 +16,11 @@ from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
 from crcl.training import session
 
-AT_ONCE = 64  # images or captions whose features are read together
+AT_ONCE = 64  # images or captions whose features are read at once
 
 
 def is_read(key: str, method: str, matcher: str) -> bool:
-    """Whether a training by this method on this matcher depends on a key: what no record declares, all depend on."""
+    """Whether a training by this method on this matcher reads a setting; all read what no record declares."""
     section, _, leaf = key.partition(".")
     if section == "matcher":
         owned = any(leaf in record.settings.model_fields for record in MATCHERS.values())
@@ -30,7 +30,7 @@ def is_read(key: str, method: str, matcher: str) -> bool:
 
 
 def job_key(config: Config, fingerprint: str) -> str:
-    """A hash of what determines a run: settings that it reads, content of its data and files, not where they are."""
+    """A hash of what determines a run: the settings it reads and the content of its data and files, not their paths."""
     sections = to_dict(config)
     settings = {"method": sections.pop("method")}
     settings |= {
@@ -50,7 +50,7 @@ def job_key(config: Config, fingerprint: str) -> str:
 
 
 def _content(path: Path) -> str:
-    """A hash of a file; large ones are read once."""
+    """A hash of a file's content, computed once per file."""
     try:
         about = path.stat()
         return _digest(path, about.st_mtime_ns, about.st_size)
@@ -71,7 +71,7 @@ def hashed(content: Any) -> str:
 
 
 def split_digests(split: Split) -> list[str]:
-    """Digests of a split: of captions and images, of all features, and of the vectors of captions where it has some."""
+    """Digests of a split: captions and images, all features, and text features if there are any."""
     known = [
         split.fingerprint(),
         f"{split.images} x {split.features.shape[1:]}",
@@ -88,7 +88,7 @@ def _digest_of(gather: Callable[[np.ndarray], np.ndarray], count: int) -> str:
 
 
 def absolute_setting(setting: str) -> str:
-    """A setting that names a file, with its whole path."""
+    """A setting that names a file, with an absolute path."""
     key = key_of(setting)
     where = given([setting]).get(key) if key in file_keys() else None
     return f"{key}={Path(str(where)).absolute()}" if where else setting

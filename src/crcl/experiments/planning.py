@@ -16,34 +16,34 @@ from crcl.methods import METHODS
 from crcl.training import checks, inputs, session
 
 OF_REGIONS = ("data.features", "data.ids", "data.text_features", "data.vocab", "data.standardize")
-"""Settings about features and words, which a published model has its own of."""
+"""Settings of features and words, which do not apply to published models."""
 PIXELS = ("features.npy", "ids.txt")
-"""Files of the folder of pixels."""
+"""The files in a folder of pixels."""
 NO_MODEL = "none"
-"""Given instead of a model: its rows are left out."""
+"""Given instead of a model's folder to leave out its rows."""
 
 
 @dataclass
 class Planner:
-    """Plans the trainings of declared experiments; raises an error about what cannot be trained before anything is."""
+    """Plans the trainings of experiments; raises an error before anything is trained if some of them cannot be."""
 
     profile: Profile
     data: Path
     seeds: int = 3
     settings: tuple[str, ...] = ()
     matcher: str | None = None
-    """Train every row on this one instead of on its own."""
+    """Train every row on this matcher instead of its own."""
     rates: tuple[float, ...] = ()
-    """Only these rates of mismatches; none: all."""
+    """Only these rates of mismatches; empty for all."""
     pixels: Path | None = None
-    """Folder of the pixels that published models read, of the images of a table."""
+    """Folder with the pixels of a table's images, for published models."""
     models: dict[str, str] = field(default_factory=dict)
-    """Folders, or other names, of published models by their names on the hub."""
+    """Folders, or other hub names, of published models by their hub names."""
     _fingerprints: dict[tuple[str, ...], str] = field(default_factory=dict)
     _with_vectors: list[DataConfig] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Refuse what would train something else than the rows say; paths become absolute."""
+        """Refuse settings that contradict the rows; make paths absolute."""
         if self.matcher in MATCHERS and MATCHERS[self.matcher].pretrained:
             raise InputError(
                 f"{self.matcher} begins as a published model, which rows that read regions do not have",
@@ -59,7 +59,7 @@ class Planner:
             raise InputError.several(wrong)
 
     def of_rates(self, wanted: Sequence[Experiment]) -> tuple[list[Experiment], list[str]]:
-        """The experiments that have a requested rate, and the others in words; an error where none has."""
+        """The experiments that have a requested rate, and a sentence about each of the others; an error if none has."""
         none = [experiment for experiment in wanted if experiment.rows and not self._rates(experiment)]
         others = [
             f"{experiment.name} (has the rates {_listed(experiment.rates)}, not {_listed(self.rates)})"
@@ -73,7 +73,7 @@ class Planner:
         return [rate for rate in experiment.rates if not self.rates or rate in self.rates]
 
     def blocks(self, experiment: Experiment) -> list[Block]:
-        """What to measure for a table, by data set and rate."""
+        """The blocks of a table, one per data set and rate."""
         return [
             Block(self.label(source), columns, rate, self._entries(experiment, source, rate))
             for source, columns in self.sources(experiment)
@@ -81,7 +81,7 @@ class Planner:
         ]
 
     def distributions(self, experiment: Experiment) -> list[tuple[str, Job]]:
-        """Runs whose training pairs are looked at, with the first seed on the first data set."""
+        """Runs whose training pairs are plotted: first seed, first data set."""
         rows = [row for row in experiment.distributions if not self._not_drawn(row)]
         if not rows:
             return []
@@ -89,13 +89,13 @@ class Planner:
         return [(row.name, self._jobs(row, source, row.noise[0], 0)[0]) for row in rows]
 
     def _not_drawn(self, row: Row) -> str:
-        """Why a distribution is not drawn; nothing where it is."""
+        """Why a distribution is not plotted; empty if it is."""
         if self.rates and row.noise[0] not in self.rates:
             return f"it is of the rate {row.noise[0]:g}"
         return "" if self._runs(row) else self._why_not(row)
 
     def sources(self, experiment: Experiment) -> list[tuple[Source, dict[str, str]]]:
-        """The data sets of a table that are there, each with the columns of the paper that it stands for."""
+        """The existing data sets of a table, each with the paper's columns that it stands for."""
         found: dict[tuple[Path, str, int], tuple[Source, dict[str, str]]] = {}
         for column in experiment.columns:
             source = self._source(experiment, column)
@@ -110,7 +110,7 @@ class Planner:
         return list(found.values())
 
     def left_out(self, experiment: Experiment) -> list[str]:
-        """The data sets of a table that are not there, and what else is not made of it, in words."""
+        """Sentences about missing data sets and other parts of a table that are left out."""
         wanted = [self._source(experiment, column) for column in experiment.columns]
         absent = [source for source in wanted if not self.folder(source).exists()]
         lines = [f"{source.name} ({source.folder} is not in {self.data.resolve().name})" for source in absent]
@@ -122,7 +122,7 @@ class Planner:
         return lines + [f"the distributions {name} ({reason})" for name, reason in why.items() if reason]
 
     def _source(self, experiment: Experiment, column: str) -> Source:
-        """A data set of the profile; where a table of the paper has one alone, a file of pairs may stand for it."""
+        """A data set of the profile; a file of pairs may replace the only data set of a table."""
         source = self.profile.sources[column]
         alone = self.data.is_file() and len(experiment.columns) == 1
         return replace(source, folder=".", split="test") if alone else source
@@ -131,7 +131,7 @@ class Planner:
         return self.data / source.folder
 
     def label(self, source: Source) -> str:
-        """What the data are called: in a profile of any data, as their folder."""
+        """The name of a data set; in a profile for any data, the name of its folder."""
         return self.data.resolve().name if source.folder == "." else source.name
 
     def _entries(self, experiment: Experiment, source: Source, rate: float) -> tuple[Entry, ...]:
@@ -150,14 +150,14 @@ class Planner:
         return tuple(entries)
 
     def _makes_equal(self, row: Row, other: Row) -> bool:
-        """Whether the requested matcher leaves no difference between two rows."""
+        """Whether two rows are equal once the requested matcher replaces their own."""
         if row is other or self.matcher is None:
             return row is other
         what = [(self._runs(one), one.settings, one.model) for one in (row, other)]
         return what[0] == what[1]
 
     def _shown_of(self, alike: Sequence[Row]) -> Row:
-        """Of equal rows the one that has the matcher; where none has, a row with the name of what is trained."""
+        """The row to show for equal rows: the one with this matcher, or one named after what is trained."""
         if len(alike) == 1:
             return alike[0]
         first = alike[0]
@@ -181,7 +181,7 @@ class Planner:
         return f"does not go with {self.matcher}" if self._has_regions() else "no features of regions are given"
 
     def _runs(self, row: Row) -> tuple[tuple[str, str], ...]:
-        """What is trained for a row; nothing where its method does not go with the requested matcher.
+        """The runs of a row; empty if its method does not work with the requested matcher.
 
         A row about a published model keeps it.
         """
@@ -215,7 +215,7 @@ class Planner:
         )
         base: dict[str, Any] = {"method": chosen.method, "matcher.name": matcher, "data.path": str(folder.absolute())}
         base |= {"noise.rate": rate, "noise.seed": seed, "train.seed": seed}
-        session.new_config(preset=preset, base=base, settings=settings)  # all must be right
+        session.new_config(preset=preset, base=base, settings=settings)  # refuses invalid settings
         # a run is not given what it does not read, so that the same run is started and resumed by the same command
         settings = tuple(one for one in settings if any(is_read(key, chosen.method, matcher) for key in keys_of([one])))
         config = session.new_config(preset=preset, base=base, settings=settings)
@@ -230,13 +230,13 @@ class Planner:
         return Job(key, f"{about}, seed {seed}", seed, config, tuple(words))
 
     def _require_vectors(self, config: Config) -> None:
-        """Refuse data without vectors of captions, once for all runs on them."""
+        """Refuse data without text features, once for all its runs."""
         if config.data not in self._with_vectors:
             checks.require_vectors(config, inputs.open_pairs(config).split("train"))
             self._with_vectors.append(config.data)
 
     def _untrained(self, row: Row, matcher: str, source: Source) -> Job:
-        """A published model as it comes; no setting of a training changes it."""
+        """A published model without training, to which no setting applies."""
         if row.model is None:
             raise InputError("names no model", where=row.name)
         model, data = self._model(row.model), str(self.folder(source).absolute())
@@ -248,12 +248,12 @@ class Planner:
         return Job(key, f"{ZERO_SHOT} {row.model}, {self.label(source)}", 0, config, words, model)
 
     def _model(self, name: str) -> str:
-        """Where a published model is: a folder, or else the hub."""
+        """The folder of a published model, or its hub name."""
         given = self.models.get(name, name)
         return str(Path(given).absolute()) if Path(given).is_dir() else given
 
     def _asked(self, row: Row) -> tuple[str, ...]:
-        """The settings that hold for a row; one about a published model has its pixels instead of features."""
+        """The settings of a row; a published model reads pixels instead of features."""
         if row.model is None:
             return self.settings
         if self.pixels is None or not self.data.is_file():
@@ -270,7 +270,7 @@ class Planner:
         return (*kept, f"data.features={features}", f"data.ids={ids}")
 
     def _has_regions(self) -> bool:
-        """Whether there are features beside the pixels, for rows that read regions."""
+        """Whether features of regions are given besides pixels."""
         if self.pixels is None or not self.data.is_file():
             return True
         config = session.new_config(base={"data.path": str(self.data)}, settings=self.settings)
@@ -279,11 +279,11 @@ class Planner:
         return any(path.resolve() != (self.pixels / PIXELS[0]).resolve() for path in given)
 
     def fingerprint(self, row: Row, source: Source, *splits: str) -> str:
-        """What splits are known by: captions, images, and the features of all, as a row reads them."""
+        """Digests of splits: captions, images and the features that a row reads."""
         folder, settings = str(self.folder(source)), self._asked(row)
         known = (folder, *splits, *settings)
         if known not in self._fingerprints:
-            # a table's files are settings, and are read with them
+            # the files of a table are settings
             pairs = inputs.open_pairs(session.new_config(base={"data.path": folder}, settings=settings))
             self._fingerprints[known] = hashed([split_digests(pairs.split(split)) for split in splits])
         return self._fingerprints[known]
@@ -294,5 +294,5 @@ def _listed(rates: Sequence[float]) -> str:
 
 
 def _work_together(method: str, matcher: str) -> bool:
-    """Whether a method works with a matcher; those that this version does not have are refused elsewhere."""
+    """Whether a method works with a matcher; unknown names are refused elsewhere."""
     return method not in METHODS or matcher not in MATCHERS or matcher in METHODS[method].matchers

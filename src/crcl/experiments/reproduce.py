@@ -20,7 +20,7 @@ from crcl.storage import locked
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What `reproduce` did, or left to be done elsewhere."""
+    """The result of `reproduce`: what was written, what failed, and commands to run elsewhere."""
 
     planned: int
     """How many trainings the tables need."""
@@ -29,9 +29,9 @@ class Reproduction:
     failed: tuple[str, ...] = ()
     """Runs that failed or cannot be read, each with the reason; their cells are empty."""
     commands: tuple[tuple[str, ...], ...] = ()
-    """With `print_jobs` the trainings that are left, each as a command."""
+    """With `print_jobs`: the remaining trainings as commands."""
     script: Path | None = None
-    """With `print_jobs` a Slurm job array of these."""
+    """With `print_jobs`: a Slurm job array of the same."""
 
     def raise_failures(self) -> None:
         """Raise a TrainingError that names all failed runs, if there are any."""
@@ -131,7 +131,7 @@ def _refuse_same_names(wanted: Sequence[Experiment], out: Path) -> None:
 
 
 def _known_models(wanted: Sequence[Experiment], given: Mapping[str, str]) -> dict[str, str]:
-    """Where published models are; a name that no table has is refused."""
+    """The given folders of published models; refuses names that no table has."""
     known = {row.model for one in wanted for row in one.rows if row.model}
     for name in given:
         if name not in known:
@@ -141,7 +141,7 @@ def _known_models(wanted: Sequence[Experiment], given: Mapping[str, str]) -> dic
 
 
 def _train(store: Store, planned: Sequence[Job], processes: int, progress: Progress) -> list[str]:
-    """Train what is left; gives what went wrong."""
+    """Train the remaining jobs and return the failures."""
     busy = "another process is reproducing tables here"
     with locked(store.out, busy=busy, hint="pass {gather} to write what is finished so far"):
         left = missing(store, planned)
@@ -153,7 +153,7 @@ def _train(store: Store, planned: Sequence[Job], processes: int, progress: Progr
 def _gather(
     store: Store, planner: Planner, wanted: Sequence[Experiment], progress: Progress
 ) -> tuple[list[Path], list[str]]:
-    """Write what is finished; gives the files, and what is wrong with runs that cannot be read."""
+    """Write the finished tables; return the files and the problems with unreadable runs."""
     written: list[Path] = []
     failed: list[str] = []
     with locked(store.scored, wait=True):  # writing takes minutes at most
@@ -165,7 +165,7 @@ def _gather(
 
 
 def command_of(one: Experiment, planner: Planner) -> str:
-    """The command that makes a table, without the paths of this machine."""
+    """The command that makes a table, with placeholders instead of local paths."""
     words = ["crcl", "reproduce", one.file or one.name]
     if not one.rows:
         return shlex.join(words)

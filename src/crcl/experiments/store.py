@@ -28,7 +28,7 @@ from crcl.training import inputs
 
 
 class Store:
-    """The folder that holds runs, scores and what is written of them."""
+    """The folder of runs, scores, tables and figures."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -41,7 +41,7 @@ class Store:
         return self.out / "scores"
 
     def finished(self, job: Job) -> bool:
-        """Whether a training has ended, by its state, which is read once, since it is large.
+        """Whether a training has finished, according to its saved state, which is large and read once.
 
         A damaged run has not: resuming it says what is wrong.
         """
@@ -67,7 +67,7 @@ class Store:
         return state is not None and bool(state.get("progress", {}).get("finished"))
 
     def blame(self, job: Job, error: InputError | TrainingError) -> str:
-        """What went wrong with a run, and what to do about it: a damaged one must be deleted."""
+        """A message about a failed run, with what to do: a damaged run must be deleted."""
         folder = self.run(job)
         if is_locked(folder):
             return f"{job.about}: another process is training it"
@@ -76,7 +76,7 @@ class Store:
         return f"{job.about}: {error}"
 
     def damage(self, job: Job) -> InputError | None:
-        """What is wrong with the files of a run that could not be resumed; None where nothing is, or there are none."""
+        """The problem with a run's files that keeps it from being resumed; None if there is no problem or no run."""
         if not self.run(job).exists():
             return None
         try:
@@ -86,7 +86,7 @@ class Store:
         return None
 
     def scores(self, trial: Trial) -> np.ndarray | None:
-        """What was measured, if it was. (scores,)"""
+        """The stored scores of a trial; None if it was not measured. (scores,)"""
         try:
             content = json.loads((self.scored / f"{trial.key}.json").read_text("utf-8"))
             found = np.array([content["scores"][name] for name in SCORES], dtype=np.float64)
@@ -95,7 +95,7 @@ class Store:
         return found if np.isfinite(found).all() else None
 
     def measure(self, trial: Trial) -> np.ndarray:
-        """Score the runs of a trial together and each alone; every similarity is computed once. (scores,)"""
+        """Score the runs of a trial together and each alone, computing every similarity once. (scores,)"""
         config = trial.jobs[0].config
         device = config.train.device
         scorers = [open_scorer(self.run(job), device=device)[2] for job in trial.jobs]
@@ -117,12 +117,12 @@ class Store:
         write_json(self.scored / f"{trial.key}.json", {"scores": numbers, **about})
 
     def pairs(self, job: Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Similarity, belief and truth of each training pair of a run. (N,) each"""
+        """Similarity, correspondence and truth of a run's training pairs. (N,) each"""
         path = self.scored / f"{job.key}.npz"
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 return arrays["similarity"], arrays["belief"], arrays["truth"]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # not there, or damaged
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # missing or damaged
             run, config, scorer = open_scorer(self.run(job), device=job.config.train.device)
             pairs = inputs.audited_pairs(run, config)
             truth = np.ones(len(pairs), bool) if pairs.truth is None else pairs.truth
@@ -133,5 +133,5 @@ class Store:
 
 
 def missing(store: Store, jobs: Iterable[Job]) -> list[Job]:
-    """The jobs that are not done."""
+    """The jobs that are not finished."""
     return [job for job in jobs if not store.finished(job)]

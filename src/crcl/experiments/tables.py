@@ -14,19 +14,19 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class Line:
-    """One method: what it reached here with each seed, and in the paper."""
+    """The scores of one method: ours for each seed, and the paper's."""
 
     name: str
     ours: np.ndarray
-    """(seeds, scores), no rows where nothing was trained"""
+    """(seeds, scores); no rows if nothing was trained"""
     seeds: tuple[int, ...] = ()
     """The seed of each row of `ours`."""
     trained: str = ""
-    """Which methods and matchers, in words; or why nothing was trained."""
+    """Methods and matchers in words, or the reason why nothing was trained."""
     planned: int = 0
-    """How many seeds there were to be."""
+    """The number of planned seeds."""
     paper: dict[str, Numbers] = field(default_factory=dict)
-    """By the name of the paper's data set."""
+    """The paper's numbers by data set."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Part:
 
     title: str
     columns: tuple[str, ...]
-    """Names of the data sets that the paper has numbers of."""
+    """Data sets for which the paper has numbers."""
     lines: tuple[Line, ...]
 
 
 def spread(values: Sequence[float] | np.ndarray, digits: int) -> str:
-    """Mean ± standard deviation of a sample; the mean alone of one value."""
+    """Mean ± standard deviation; only the value if there is one."""
     if not len(values):
         return NOTHING
     mean = f"{np.mean(values):.{digits}f}"
@@ -76,13 +76,13 @@ def best_two(part: Part) -> str:
     text += f", {spread(difference, 1)} apart over {len(shared)} seeds"
     if not difference.std() > 0:
         return f"{text}; no test, as the difference is the same with every seed."
-    from scipy import stats  # loads slowly: not for every command
+    from scipy import stats  # slow to import
 
     return f"{text}; paired t-test p = {stats.ttest_rel(*values).pvalue:.3g}."
 
 
 def table(parts: Sequence[Part]) -> str:
-    """CSV: one line for each score of each method, in every part."""
+    """CSV with one line per part, method and score."""
     columns = list(dict.fromkeys(column for part in parts for column in part.columns))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

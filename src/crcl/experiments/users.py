@@ -28,7 +28,7 @@ PaperNumbers = list[Annotated[list[float], Field(min_length=len(SCORES), max_len
 
 
 class _Table(BaseModel):
-    """A part of a user's file: what is not known is refused, and nothing converted."""
+    """A part of a user's file: unknown keys are refused, and values are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -70,7 +70,7 @@ class _UsersTable(_Table):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A user's file, all that is wrong with it reported at once."""
+    """The content of a user's file; reports all problems at once."""
     problems: list[InputError] = []
     content = read_toml(path, problems)
     if path.stem in NAMES:
@@ -88,7 +88,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _in_words(details: Any) -> str:
-    """`rows[2].runs[0]: what is wrong, and what was given` of one pydantic error."""
+    """The message of one pydantic error, as `rows[2].runs[0]: problem, given value`."""
     where = details["loc"]
     place = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in where)[1:]
     parts: dict[Any, type[BaseModel]] = {"sweeps": _UsersSweep, "rows_of": _RowsOf}
@@ -106,7 +106,7 @@ def _in_words(details: Any) -> str:
 
 
 def _contradictions(table: _UsersTable) -> Iterator[str]:
-    """What is right by itself, but not together, or names what is not there."""
+    """Problems with combinations of valid entries, and with names that do not exist."""
     if not (table.rows or table.rows_of or table.sweeps):
         yield "has no rows: give [[rows]], [rows_of] or [[sweeps]]"
     if table.figure == "sweeps" and not table.sweeps:
