@@ -113,6 +113,17 @@ def test_an_added_method_and_matcher_are_trained_and_evaluated_by_the_library(tm
 
 
 @pytest.mark.usefixtures("added")
+def test_an_added_method_and_matcher_are_trained_evaluated_and_audited_by_the_api(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    run = crcl.train(data, tmp_path / "run", method="soft", matcher="mean", noise=0.4, settings=[*SMALL[1:], *TOY[2:]])
+    assert crcl.evaluate(run).rsum > 0
+    found = crcl.audit(run)
+    assert found.threshold == 0.3
+    assert found.detection is not None
+    assert crcl.load(run).config.matcher.name == "mean"
+
+
+@pytest.mark.usefixtures("added")
 def test_an_added_method_and_matcher_are_trained_evaluated_and_audited_by_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
