@@ -14,7 +14,7 @@ from crcl import config
 from crcl.methods import METHODS
 from crcl.training import session
 
-OWN = {"crcl": 0.1, "gsc": 0.1, "decl": 0.5, "ncr": 0.5, "bicro": 0.5, "mscn": 0.5, "l2rm": 0.5}
+OWN = {"crcl": 0.1, "gsc": 0.1, "decl": 0.5, "ncr": 0.5, "bicro": 0.5, "mscn": 0.5, "l2rm": 0.5, "relink": 0.5}
 each_method = pytest.mark.parametrize("method", METHODS)
 
 

@@ -14,7 +14,8 @@ from crcl import config
 from crcl.auditing.findings import find
 from crcl.data import noise
 from crcl.data.batches import Standardize
-from crcl.data.text.vocabulary import Vocabulary
+from crcl.data.text.frequencies import inverse_document_frequency
+from crcl.data.text.vocabulary import Tokens, Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
@@ -26,7 +27,6 @@ from crcl.retrieval.opening import open_scorer
 from crcl.runs.folder import Run
 from crcl.runs.restore import choose_device
 from crcl.training import checks, inputs, session
-from crcl.training.word_weights import inverse_document_frequency
 
 OF_WORDS = [name for name, record in MATCHERS.items() if not (record.reads_vectors or record.pretrained)]
 """The others: test_dual.py and test_clip.py."""
@@ -154,7 +154,8 @@ def test_a_built_vocabulary_has_the_words_of_train_and_dev_seen_often_enough(dat
 
 def test_words_weigh_by_how_few_captions_have_them(data: Path) -> None:
     found = inputs.read_data(small_config(data, "data.min_count=1"))
-    weights = inverse_document_frequency(found)
+    assert isinstance(found.tokens, Tokens)
+    weights = inverse_document_frequency(found.tokens, len(found.vocabulary))
     captions = found.train.captions
     for word in ("a", "red", "snow"):
         having = sum(word in caption.split() for caption in captions)
@@ -307,7 +308,8 @@ def test_cut_captions_and_captions_of_unknown_words_are_told(tmp_path: Path) -> 
 
 def test_the_masked_word_weighs_no_more_than_words_do(tmp_path: Path) -> None:
     data = inputs.read_data(small_config(write_folder(tmp_path / "data")))
-    weights = inverse_document_frequency(data)
+    assert isinstance(data.tokens, Tokens)
+    weights = inverse_document_frequency(data.tokens, len(data.vocabulary))
     assert weights[data.vocabulary.mask] < weights.max()
 
 

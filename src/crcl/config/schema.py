@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from crcl.matchers import MatcherSettings
+from crcl.matchers import MATCHERS, MatcherSettings
 from crcl.methods import METHODS, MethodRecord
 from crcl.settings import (
     Count,
@@ -160,8 +160,16 @@ class Config(Section):
         """The sections that the method declares."""
         return {name: getattr(self, name) for name in self.record.sections}
 
+    def members(self) -> tuple[str, ...]:
+        """The matchers whose similarities are averaged: one for each network, and the method's companion if any."""
+        companion = self.record.companion(MATCHERS[self.matcher.name], **self.of_method())
+        networks = (self.matcher.name,) * self.record.networks
+        return networks if companion is None else (*networks, companion)
+
     def schedule_pieces(self) -> tuple[int, ...]:
         """Epochs of each piece that is trained."""
+        if self.record.fits_closed_form and MATCHERS[self.matcher.name].closed_form:
+            return (1,)
         return self.train.pieces if self.record.pieces == "all" else self.train.pieces[-1:]
 
     def own_threshold(self) -> float | None:

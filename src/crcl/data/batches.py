@@ -149,6 +149,7 @@ class Batches:
         among: np.ndarray | None = None,
         stream: int = 0,
         augment: bool | None = None,
+        images: np.ndarray | None = None,
     ) -> Iterator[Batch]:
         """The batches of an epoch.
 
@@ -158,8 +159,9 @@ class Batches:
             among: Rows of the pairs to use; None: all pairs.
             stream: Batches of different streams of one epoch come in different orders.
             augment: Overrides the augmentation given to the constructor.
+            images: Images to show with all captions instead of their own, `(N,)`.
         """
-        plan = _Epoch(self, epoch, among, stream, self.augment if augment is None else augment)
+        plan = _Epoch(self, epoch, among, stream, self.augment if augment is None else augment, images)
         numbers = range(start, len(plan))
         if not self.workers:
             return _raising(plan[number] for number in numbers)
@@ -252,8 +254,17 @@ class Trusted:
 class _Epoch(Dataset[Batch | InputError]):
     """The batches of one epoch as a data set, so that worker processes can make them."""
 
-    def __init__(self, batches: Batches, epoch: int, among: np.ndarray | None, stream: int, augment: bool) -> None:
+    def __init__(
+        self,
+        batches: Batches,
+        epoch: int,
+        among: np.ndarray | None,
+        stream: int,
+        augment: bool,
+        images: np.ndarray | None = None,
+    ) -> None:
         self.batches = batches
+        self.images = images
         # numpy pads a short key with zeros: without _STREAMS this order could be that of the noise
         self.key = (_STREAMS, batches.seed, epoch, stream)
         self.augment = augment
@@ -268,7 +279,8 @@ class _Epoch(Dataset[Batch | InputError]):
         size = self.batches.batch_size
         rng = np.random.default_rng([*self.key, 1 + number]) if self.augment else None
         try:
-            return self.batches.make(self.order[number * size : (number + 1) * size], rng)
+            numbers = self.order[number * size : (number + 1) * size]
+            return self.batches.make(numbers, rng, images=None if self.images is None else self.images[numbers])
         except InputError as error:
             return error
 

@@ -1,11 +1,12 @@
 """Matchers: networks that turn images and texts into similarities."""
 
-from crcl.matchers import bow, clip, dual, scan, sgraf, vse
+from crcl.matchers import bow, clip, dual, linear, scan, sgraf, vse
 from crcl.matchers.base import Encoded, Matcher
 from crcl.matchers.bow import Bow
 from crcl.matchers.clip import Clip
 from crcl.matchers.dual import Dual
 from crcl.matchers.ensemble import Ensemble
+from crcl.matchers.linear import Linear, LinearVectors
 from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
 from crcl.matchers.scan import SCAN
 from crcl.matchers.sgraf import SAF, SGR
@@ -19,6 +20,8 @@ MATCHERS: dict[str, MatcherRecord] = {
     "scan": scan.RECORD,
     "dual": dual.RECORD,
     "clip": clip.RECORD,
+    "linear": linear.RECORD,
+    "linear-vectors": linear.VECTORS,
 }
 """Every matcher by its name. The first one is the default."""
 
@@ -34,6 +37,8 @@ __all__ = [
     "Dual",
     "Encoded",
     "Ensemble",
+    "Linear",
+    "LinearVectors",
     "Matcher",
     "MatcherRecord",
     "MatcherSettings",

@@ -58,6 +58,10 @@ class MatcherRecord:
     """Whether it compares images with images and texts with texts (`matchers.base.within_modality`)."""
     bounded: bool = True
     """Whether all similarities are in [-1, 1]."""
+    one_vector: bool = True
+    """Whether an image and a text are encoded as one vector each, and compared by their inner product."""
+    closed_form: bool = False
+    """Whether method relink fits it without gradient steps."""
 
     @property
     def reads_vectors(self) -> bool:

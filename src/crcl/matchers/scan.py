@@ -163,6 +163,7 @@ RECORD = MatcherRecord(
     dropped_regions="blanked",
     fixed_regions=True,
     similarity_vector=False,
+    one_vector=False,
     compares_within=False,
     bounded=False,
 )

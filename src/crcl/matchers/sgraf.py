@@ -334,6 +334,7 @@ def _record(name: str, summary: str, kind: type[_SGRAF]) -> MatcherRecord:
         settings=Settings,
         dropped_regions="blanked",
         fixed_regions=True,
+        one_vector=False,
     )
 
 

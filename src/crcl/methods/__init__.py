@@ -1,6 +1,6 @@
 """Methods: how a matcher is trained on pairs that are partly wrong. One file each."""
 
-from crcl.methods import bicro, crcl, decl, gsc, l2rm, mscn, ncr, plain
+from crcl.methods import bicro, crcl, decl, gsc, l2rm, mscn, ncr, plain, relink
 from crcl.methods.base import MethodRecord
 
 METHODS: dict[str, MethodRecord] = {
@@ -15,6 +15,7 @@ METHODS: dict[str, MethodRecord] = {
     "mscn": mscn.RECORD,
     "gsc": gsc.RECORD,
     "l2rm": l2rm.RECORD,
+    "relink": relink.RECORD,
 }
 """Every method by its name. The first one is the default."""
 

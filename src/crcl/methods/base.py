@@ -36,6 +36,8 @@ class Method(Protocol):
     def correspondence(self) -> np.ndarray:
         """Belief in each training pair, (N,): 0 suspect, 1 match."""
 
+    # A method that judges which other images a caption may belong to also has `partners`, a `Partners`.
+
     def begin_piece(self, piece: int) -> None:
         """Prepare to train a piece, for CRCL with fresh weights and a new optimizer."""
 
@@ -49,15 +51,31 @@ class Method(Protocol):
         """Resume from a saved state."""
 
 
+@dataclass(frozen=True)
+class Partners:
+    """Other images that each of N captions may belong to, and the beliefs in these, best first."""
+
+    images: np.ndarray
+    """(N, K) int64"""
+    beliefs: np.ndarray
+    """(N, K) float32, in [0, 1]"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Facts about a training that its method may need besides the method's own settings."""
 
     epochs: int
     """Epochs of the last piece."""
+    matcher: MatcherRecord
+    """The record of the matcher that is trained."""
     batch_size: int
     beliefs: np.ndarray | None = None
     """Correspondences `(N,)` to start from, if the training starts from another run and the method can use them."""
+    originals: np.ndarray | None = None
+    """The pair whose caption each decoy repeats, `(decoys,)`; the decoys are the last pairs. None: no decoys."""
+    make_companion: Callable[[], nn.Module] | None = None
+    """Makes the matcher of `MethodRecord.companion` with fresh weights; None: the method has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +117,11 @@ class MethodRecord:
     """Settings that select the pairs known to match; None: the method needs none."""
     meta: str | None = None
     """Key of the hidden units of the meta-network that replaces a matcher's last layer; None: no meta-network."""
+    companion: Callable[..., str | None] = lambda matcher, **sections: None
+    """Returns the name of a matcher that the method fits besides, whose similarities count as much as the network's;
+    None: there is none. Called with the record of the network, and the sections by keyword."""
+    fits_closed_form: bool = False
+    """Whether it fits matchers with `closed_form` at once, without epochs."""
     refuses: Callable[[MatcherRecord], str] = lambda matcher: ""
     """Returns why the method does not work with a matcher; empty if it does."""
     contradictions: Callable[..., Iterator[str]] = lambda **given: iter(())

@@ -28,6 +28,23 @@ def read_beliefs(path: Path, *, pairs: int, decoys: int) -> tuple[np.ndarray, np
     return beliefs, of_decoys
 
 
+def write_partners(path: Path, images: np.ndarray, beliefs: np.ndarray, pairs: int) -> None:
+    """Write other images `(N, K)` for the first `pairs` captions, and the beliefs in these."""
+    write_arrays(path, images=images[:pairs].astype(np.int64), beliefs=beliefs[:pairs].astype(np.float32))
+
+
+def read_partners(path: Path, *, pairs: int, images: int) -> tuple[np.ndarray, np.ndarray]:
+    """Other images for each caption, (pairs, K) int64, and the beliefs in these, (pairs, K) float32."""
+    found = read_npz(path, "images", "beliefs")
+    others, beliefs = found["images"], found["beliefs"]
+    fits = others.dtype == np.int64 and beliefs.dtype == np.float32 and others.shape == beliefs.shape
+    if not fits or others.ndim != 2 or len(others) != pairs:
+        raise damaged(path, f"not images and beliefs for each of {pairs} captions")
+    if not ((others >= 0) & (others < images)).all() or not ((beliefs >= 0) & (beliefs <= 1)).all():
+        raise damaged(path, f"not rows of {images} images, or no beliefs from 0 to 1")
+    return others, beliefs
+
+
 def write_epoch(path: Path, epoch: int, correspondence: np.ndarray) -> None:
     """Write the beliefs after an epoch and truncate the file behind them; a repeated epoch gives the same file."""
     place = 2 * len(correspondence) * epoch

@@ -12,6 +12,7 @@
     start.npz             the beliefs that it starts with (where that run had beliefs about the same pairs)
     matcher.safetensors   the best matcher of the newest piece, by dev rSum
     ledger.npz            the belief in each pair, and in each decoy, as the last epoch used it
+    partners.npz          other images that each caption may belong to, and the beliefs in these (method relink)
     training.pt           the last state: everything needed to resume (tensors and plain values, nothing pickled)
     beliefs.f16           the belief in each pair after every epoch, (epochs, N) float16 without a header
     metrics.jsonl         one line per epoch, the same for the same seed
@@ -35,7 +36,14 @@ from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError
 from crcl.runs import records
 from crcl.runs.about import FORMAT, read_about
-from crcl.runs.beliefs import read_beliefs, read_epochs, write_beliefs, write_epoch
+from crcl.runs.beliefs import (
+    read_beliefs,
+    read_epochs,
+    read_partners,
+    write_beliefs,
+    write_epoch,
+    write_partners,
+)
 from crcl.runs.files import (
     damaged,
     read_json,
@@ -49,6 +57,7 @@ from crcl.runs.files import (
 from crcl.runs.overwriting import refuse_existing, refuse_inputs_within
 from crcl.storage import TRAINING, locked, replacing_folder, write_array, write_arrays, write_json
 
+PARTNERS = "partners.npz"
 LEARNT = ("matcher.safetensors", "ledger.npz")
 START = ("start.safetensors", "start.npz")
 
@@ -255,6 +264,15 @@ class Run:
                 hint="{train()} with {start} trains it further, to have some",
             )
         return self._read_beliefs(self._existing(LEARNT[1]))
+
+    def save_partners(self, images: np.ndarray, beliefs: np.ndarray) -> None:
+        """Save other images `(N, K)` that each caption may belong to, and the beliefs in these, without decoys."""
+        write_partners(self.path / PARTNERS, images, beliefs, self.sizes["pairs"])
+
+    def load_partners(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Other images that each caption may belong to, `(pairs, K)`, and the beliefs in these; None if not judged."""
+        path = self.path / PARTNERS
+        return read_partners(path, pairs=self.sizes["pairs"], images=self.sizes["images"]) if path.is_file() else None
 
     @property
     def has_beliefs(self) -> bool:

@@ -19,8 +19,12 @@ def matcher_maker(
     word_weights: torch.Tensor | None = None,
     model: dict[str, Any] | None = None,
     device: torch.device | None = None,
+    name: str | None = None,
 ) -> Callable[[], nn.Module]:
-    """A function that makes a fresh matcher; `model` has the sizes of a published model."""
+    """A function that makes a fresh matcher: that of the config, or the one of this name.
+
+    `model` has the sizes of a published model.
+    """
     hidden = config.record.meta
     context = BuildContext(
         sizes=sizes,
@@ -29,7 +33,7 @@ def matcher_maker(
         word_weights=word_weights,
         model=model,
     )
-    return lambda: MATCHERS[config.matcher.name].make(config.matcher, context).to(device)
+    return lambda: MATCHERS[name or config.matcher.name].make(config.matcher, context).to(device)
 
 
 def restored_matcher(
@@ -41,8 +45,9 @@ def restored_matcher(
         if networks > len(weights):
             raise RuntimeError(f"{networks} networks, but {len(weights)} tensors")
         with torch.device("meta"):  # no memory for sizes that only the config claims
-            make = matcher_maker(config, sizes, model=model)
-            module = make() if networks == 1 else Ensemble([make() for _ in range(networks)])
+            names = config.members() if len(config.members()) == networks else (config.matcher.name,) * networks
+            members = [matcher_maker(config, sizes, model=model, name=name)() for name in names]
+            module = members[0] if networks == 1 else Ensemble(members)
         # copies: a weight that is mapped from its file lies where the file has it, which changes how it is rounded
         module.load_state_dict({name: weight.clone() for name, weight in weights.items()}, assign=True)
     except RuntimeError as error:

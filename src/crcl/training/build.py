@@ -9,6 +9,8 @@ from torch import nn
 
 from crcl.config import Config
 from crcl.data.batches import Batches
+from crcl.data.text.frequencies import inverse_document_frequency
+from crcl.data.text.vocabulary import Tokens
 from crcl.matchers import MATCHERS
 from crcl.methods.base import Learner, Method, Plan
 from crcl.runs.folder import Learnt
@@ -16,16 +18,16 @@ from crcl.runs.restore import choose_device, matcher_maker
 from crcl.training.loop import Schedule
 from crcl.training.training_data import TrainingData
 from crcl.training.trusted import trusted_pairs
-from crcl.training.word_weights import inverse_document_frequency
 
 
 def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) -> tuple[Method, Batches]:
     """The method and the batches for `fit`; the method creates its networks when its first piece starts."""
     device = choose_device(config.train.device)
-    make_matcher = matcher_maker(
-        config, data.sizes, word_weights=inverse_document_frequency(data), model=data.model, device=device
+    maker = partial(
+        matcher_maker, config, data.sizes, word_weights=_word_weights(data), model=data.model, device=device
     )
-    makers = cycle(_matcher_makers(make_matcher, start, config.record.networks))
+    members = config.members()
+    makers = cycle(_matcher_makers(maker(), start, config.record.networks, len(members)))
 
     def make_learner() -> Learner:
         return Learner(
@@ -37,8 +39,11 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
 
     plan = Plan(
         epochs=config.train.pieces[-1],
+        matcher=MATCHERS[config.matcher.name],
         batch_size=config.train.batch_size,
         beliefs=None if start is None else start.beliefs,
+        originals=None if data.decoys is None else data.decoys[:, 0],
+        make_companion=maker(name=members[-1]) if len(members) > config.record.networks else None,
     )
     method = config.record.build(make_learner=make_learner, pairs=len(data.train), plan=plan, **config.of_method())
     make_batches = partial(
@@ -57,8 +62,15 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
     return method, make_batches(data.train.blind(), data.tokens, trusted=trusted)
 
 
+def _word_weights(data: TrainingData) -> torch.Tensor | None:
+    """Inverse document frequency of each word in the training captions; None if captions are vectors."""
+    if not isinstance(data.tokens, Tokens):
+        return None
+    return torch.from_numpy(inverse_document_frequency(data.tokens, len(data.vocabulary)))
+
+
 def _matcher_makers(
-    make_matcher: Callable[[], nn.Module], start: Learnt | None, networks: int
+    make_matcher: Callable[[], nn.Module], start: Learnt | None, networks: int, members: int
 ) -> Iterator[Callable[[], nn.Module]]:
     """For each network of a method, the function that creates it: with fresh weights, or with those of `start`.
 
@@ -71,7 +83,7 @@ def _matcher_makers(
         return module
 
     for number in range(networks):
-        prefix = "" if networks == 1 else f"members.{number}."
+        prefix = "" if members == 1 else f"members.{number}."
         if start is None:
             yield make_matcher
         else:

@@ -15,7 +15,7 @@ from torch import Tensor
 from crcl.data.batches import Batches
 from crcl.errors import InputError, Interrupted
 from crcl.matchers.base import Matcher, as_module
-from crcl.methods.base import Method
+from crcl.methods.base import Method, Partners
 from crcl.metrics import Retrieval
 from crcl.progress import SILENT, Clock, Progress
 from crcl.runs.folder import Run
@@ -164,6 +164,9 @@ def _finish_epoch(
         if best:
             run.save_matcher(as_module(method.matcher).state_dict())
         run.save_ledger(correspondence)
+        partners: Partners | None = getattr(method, "partners", None)
+        if partners is not None:
+            run.save_partners(partners.images, partners.beliefs)
         _save(method, position, run)
     progress.epoch_done(record)
 

@@ -113,7 +113,7 @@ def train(
         run = Run.create(
             path,
             config=to_dict(config),
-            sizes=data.sizes | {"networks": config.record.networks},
+            sizes=data.sizes | {"networks": len(config.members())},
             fingerprint=data.fingerprint,
             features=data.clean.features_digest(),
             made=read_about(data.clean.source),
@@ -160,7 +160,7 @@ def open_published(config: Config) -> Pretrained | None:
 def open_starting_run(config: Config, path: str) -> Run:
     """Open the run to start from; refuses one with another matcher than the config's."""
     run, stored, _ = open_scorer(path, device="cpu")  # also checks that the weights fit the run's config
-    networks, hidden = config.record.networks, stored.record.meta
+    networks, hidden = len(config.members()), stored.record.meta
     meta, kept = hidden is not None, {"data.standardize", hidden}
     problems = [
         _differs(key, was, now)
@@ -227,7 +227,7 @@ def _fit(config: Config, data: TrainingData, run: Run, progress: Progress) -> No
         scorer = Scorer(matcher, data.vocabulary, data.standardize, memory=config.train.memory)
         return evaluate([scorer], data.dev, tokens=data.dev_tokens)
 
-    progress.training_started(run.path.name, config.schedule_pieces(), run.networks)
+    progress.training_started(run.path.name, config.schedule_pieces(), config.record.networks)
     fit(
         method,
         batches,

@@ -1,0 +1,239 @@
+"""The linear model of relink: canonical correlations of pooled features and words, fitted out of fold.
+
+Pairs are divided into folds by the image that they show. A caption is judged by a model fitted on the other folds, so
+that neither it nor the other captions of its image have shaped its judge. In each round every caption gets beliefs
+(`posterior`), and the models are fitted again on all pairs, shown and suggested, weighted by these. Only the
+cross-covariance depends on the weights: the covariances are factorised once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from crcl.methods.relink import cca, posterior
+from crcl.methods.relink.cca import Projections
+from crcl.methods.relink.inputs import Rows, blocks, unit
+from crcl.methods.relink.posterior import Beliefs, Prior, Ratios, Similarities
+
+FOLDS, ROUNDS, DIMENSIONS = 4, 4, 128
+VECTORS, WORDS = cca.Ridge(relative=1.0), cca.Ridge(absolute=1e-3)
+"""Ridges of vectors (of images, or of captions), and of bags of words."""
+SAMPLE = 2000
+"""Captions of each fold that the temperature is fitted on."""
+FoldVectors = tuple[np.ndarray, Tensor, Tensor]
+"""The captions of a fold by number, and the unit vectors of all images `(M, D)` and of these captions `(n, D)`."""
+_LEAST = 1e-3  # beliefs in other images below this are left out of fits
+_STREAM = 0x11EA  # keeps the random numbers of folds apart from others drawn with the same seed
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The N pairs as they are shown."""
+
+    images: np.ndarray
+    """(N,) int64, the image shown with each caption"""
+    folds: np.ndarray
+    """(N,) int64, the fold of each pair"""
+    fitted: np.ndarray
+    """(N,) bool, whether a pair takes part in fits; decoys do not"""
+
+    @classmethod
+    def divide(cls, images: np.ndarray, originals: np.ndarray, *, folds: int, seed: int) -> "Shown":
+        """Divide the pairs into folds by image.
+
+        Args:
+            images: The image shown with each caption, decoys last.
+            originals: The pair whose caption each decoy repeats; a decoy is judged in the fold of that pair.
+            folds: Number of folds.
+            seed: Seed of the division.
+        """
+        count = int(images.max(initial=-1)) + 1
+        fold_of = np.random.default_rng([_STREAM, seed]).permutation(count) % folds
+        of_pair = fold_of[images]
+        pairs = len(images) - len(originals)
+        of_pair[pairs:] = of_pair[originals]
+        return cls(images, of_pair, np.arange(len(images)) < pairs)
+
+
+class LinearModel:
+    """Projections of images and captions to one space, one for each fold, and the beliefs that they lead to."""
+
+    def __init__(
+        self,
+        images: Rows,
+        texts: Rows,
+        shown: Shown,
+        *,
+        dimensions: int = DIMENSIONS,
+        seed: int = 0,
+    ) -> None:
+        self.images = images
+        self.texts = texts
+        self.shown = shown
+        self.dimensions = dimensions
+        self.seed = seed
+        self.folds = int(shown.folds.max(initial=0)) + 1
+        self.image_side = _moments(images, np.arange(len(images)), VECTORS)
+        self.text_side = _moments(texts, np.flatnonzero(shown.fitted), WORDS if texts.sparse else VECTORS)
+
+    def fit(self, beliefs: Beliefs) -> list[Projections]:
+        """A model for each fold, fitted on the other folds, weighted by the beliefs."""
+        parts = [self._products(beliefs, fold) for fold in range(self.folds)]
+        total = _Products.add(parts)
+        return [self._fit(total.without(part)) for part in parts]
+
+    def fit_all(self, beliefs: Beliefs) -> Projections:
+        """One model of all pairs, to match images and captions that are not among them."""
+        return self._fit(_Products.add([self._products(beliefs, fold) for fold in range(self.folds)]))
+
+    def fold_vectors(self, projections: Sequence[Projections]) -> list[FoldVectors]:
+        """The vectors by which the captions of each fold are judged."""
+        rows = [np.flatnonzero(self.shown.folds == fold) for fold in range(self.folds)]
+        return [
+            (own, image_vectors(self.images, model), text_vectors(self.texts, model, own))
+            for own, model in zip(rows, projections, strict=True)
+        ]
+
+    def _products(self, beliefs: Beliefs, fold: int) -> "_Products":
+        """Weighted sums over the pairs of one fold."""
+        rows = np.flatnonzero((self.shown.folds == fold) & self.shown.fitted)
+        found = _Products.zeros(self.images.size, self.texts.size)
+        for part in np.array_split(rows, max(len(rows) // 4096, 1)):
+            weights, numbers = _weights(beliefs, self.shown.images, part)
+            if not len(numbers):
+                continue
+            mixed = weights @ self.images.read(numbers)  # the believed images of each caption, (rows, P)
+            texts = self.texts.read(part)
+            found.products += (texts.T @ mixed).T
+            found.weight += float(weights.sum())
+            found.images += mixed.sum(0, dtype=np.float64)
+            found.texts += texts.T @ np.asarray(weights.sum(1)).ravel()
+        return found
+
+    def _fit(self, found: "_Products") -> Projections:
+        sums = cca.Sums(found.images, found.texts)
+        cross = cca.cross_covariance(found.products, found.weight, self.image_side, self.text_side, sums)
+        return cca.fit(cross, self.image_side, self.text_side, dimensions=self.dimensions)
+
+
+@dataclass
+class _Products:
+    """Weighted sums over pairs: outer products, weights, images, texts."""
+
+    products: np.ndarray
+    weight: float
+    images: np.ndarray
+    texts: np.ndarray
+
+    @classmethod
+    def zeros(cls, images: int, texts: int) -> "_Products":
+        return cls(np.zeros((images, texts)), 0.0, np.zeros(images), np.zeros(texts))
+
+    @classmethod
+    def add(cls, parts: "list[_Products]") -> "_Products":
+        total = cls.zeros(*parts[0].products.shape)
+        for part in parts:
+            total.products += part.products
+            total.weight += part.weight
+            total.images += part.images
+            total.texts += part.texts
+        return total
+
+    def without(self, part: "_Products") -> "_Products":
+        return _Products(
+            self.products - part.products,
+            max(self.weight - part.weight, 1e-12),
+            self.images - part.images,
+            self.texts - part.texts,
+        )
+
+
+def all_shown(pairs: int) -> Beliefs:
+    """Full belief in every shown pair, and in no other."""
+    return Beliefs(np.ones(pairs, np.float32), np.empty((pairs, 0), np.int64), np.empty((pairs, 0), np.float32))
+
+
+def judge(
+    vectors: Sequence[FoldVectors],
+    shown: Shown,
+    *,
+    others: int = posterior.OTHERS,
+    near: float | None = None,
+    seed: int = 0,
+) -> tuple[Ratios, Prior]:
+    """Log-ratios of all captions, each by the vectors of its fold, at the temperature that explains a sample best.
+
+    Args:
+        vectors: The captions of each fold with the vectors that judge them.
+        shown: The pairs.
+        others: Number of other images to keep for each caption.
+        near: A temperature to start the search from.
+        seed: Seed of the sample.
+    """
+    rng = np.random.default_rng([_STREAM, seed, 1])
+    samples = []
+    for rows, images, texts in vectors:
+        places = np.flatnonzero(shown.fitted[rows])
+        chosen = torch.from_numpy(np.sort(rng.permutation(places)[: _sample_size(len(images))]))
+        if len(chosen):
+            samples.append(Similarities(images, texts[chosen], _shown(shown, rows[chosen.numpy()], images)))
+    prior = posterior.fit_prior(samples, near=near)
+    del samples
+    found = Ratios.empty(len(shown.images), min(others, len(vectors[0][1]) - 1))
+    for rows, images, texts in vectors:
+        sims = Similarities(images, texts, _shown(shown, rows, images))
+        counted = torch.from_numpy(shown.fitted[rows]).to(images.device)
+        offsets = posterior.image_offsets(sims, prior.temperature, None if bool(counted.all()) else counted)
+        own = posterior.ratios(sims, prior.temperature, offsets, others=others)
+        found.shown[rows], found.images[rows], found.others[rows] = own.shown, own.images, own.others
+    rate, _ = posterior.fit_rate(found.shown[shown.fitted])
+    return found, Prior(prior.temperature, rate)
+
+
+def _shown(shown: Shown, rows: np.ndarray, images: Tensor) -> Tensor:
+    return torch.from_numpy(shown.images[rows]).to(images.device)
+
+
+def _sample_size(images: int) -> int:
+    """Captions of a fold in the sample: fewer if there are so many images that their similarities would fill memory."""
+    return max(min(SAMPLE, 2**24 // images), 100)
+
+
+def image_vectors(images: Rows, model: Projections) -> Tensor:
+    """Unit vectors of all images. (M, D) float32"""
+    parts = [unit((images.read(rows) - model.image_mean) @ model.image_weights) for rows in blocks(len(images))]
+    return torch.from_numpy(np.concatenate(parts))
+
+
+def text_vectors(texts: Rows, model: Projections, rows: np.ndarray) -> Tensor:
+    """Unit vectors of some captions. (len(rows), D) float32"""
+    constant = model.text_mean @ model.text_weights
+    parts = [
+        unit(texts.read(part) @ model.text_weights - constant)
+        for part in np.array_split(rows, max(len(rows) // 4096, 1))
+    ]
+    return torch.from_numpy(np.concatenate(parts).astype(np.float32))
+
+
+def _moments(vectors: Rows, rows: np.ndarray, ridge: cca.Ridge) -> cca.Side:
+    total, squares = np.zeros(vectors.size), np.zeros((vectors.size, vectors.size))
+    for part in np.array_split(rows, max(len(rows) // 4096, 1)):
+        block = vectors.read(part)
+        total += np.asarray(block.sum(0, dtype=np.float64)).ravel()
+        product = block.T @ block
+        squares += product.toarray() if scipy.sparse.issparse(product) else product
+    return cca.Side.from_moments(len(rows), total, squares, ridge)
+
+
+def _weights(beliefs: Beliefs, shown: np.ndarray, rows: np.ndarray) -> tuple[scipy.sparse.csr_array, np.ndarray]:
+    """Beliefs of some captions in images, sparse `(len(rows), images)`, and the numbers of these images."""
+    weights = np.concatenate([beliefs.shown[rows, None], beliefs.others[rows]], axis=1)
+    images = np.concatenate([shown[rows, None], beliefs.images[rows]], axis=1)
+    kept = weights >= _LEAST
+    numbers, columns = np.unique(images[kept], return_inverse=True)
+    places = np.nonzero(kept)[0]
+    return scipy.sparse.csr_array((weights[kept], (places, columns)), shape=(len(rows), len(numbers))), numbers

@@ -1,0 +1,238 @@
+"""Relink: beliefs in the partners of captions, and training on partners that are drawn by them."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from crcl.data.batches import Batches
+from crcl.data.text.vocabulary import Tokens
+from crcl.losses import active_complementary
+from crcl.matchers import Ensemble, Matcher
+from crcl.matchers.base import eval_mode
+from crcl.methods.base import Learner, Partners, Plan
+from crcl.methods.epochs import CompletedSteps
+from crcl.methods.relink import linear, posterior
+from crcl.methods.relink.cca import Projections
+from crcl.methods.relink.inputs import Rows, Stored, bag_weights, blocks, linear_rows
+from crcl.methods.relink.linear import FoldVectors, LinearModel, Shown
+from crcl.methods.relink.posterior import Beliefs
+from crcl.methods.relink.settings import RelinkSettings
+from crcl.progress import Clock, StepLog
+
+LABEL = 0.5
+"""Label of every drawn pair in the active complementary loss."""
+_NOWHERE = -1  # partner of a caption that is left out of an epoch
+_DRAWS = 0xD7A3  # keeps the random numbers of draws apart from others drawn with the same seed
+
+
+class Relink:
+    """Trains on partners drawn by beliefs that a linear model starts and the averaged network refines.
+
+    The first epoch begins with the linear model: rounds of beliefs and fits, out of fold. Each epoch then draws a
+    partner for every caption: the shown image, one of its ten best others, or none. A running average of the weights
+    is what is evaluated; every `refresh` epochs and after the last one it judges all captions anew, together with the
+    linear model.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        pairs: int,
+        plan: Plan,
+        settings: RelinkSettings,
+        *,
+        tau: float = 0.05,
+        scale: float = 5.0,
+    ) -> None:
+        self.learner = learner
+        self.pairs = pairs
+        self.plan = plan
+        self.settings = settings
+        self.tau = tau
+        self.scale = scale
+        self._model: LinearModel | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self.beliefs: Beliefs = linear.all_shown(self.pairs)
+        self.drawn = np.full(self.pairs, _NOWHERE, dtype=np.int64)
+        self.projections: list[dict[str, Tensor]] = []
+        self.rounds = 0
+        self.temperature = 0.0
+
+    @property
+    def matcher(self) -> Matcher:
+        network = cast(Matcher, self.averaged.module)
+        if self.companion is None:
+            return network
+        return Ensemble([self.averaged.module, self.companion])
+
+    @property
+    def correspondence(self) -> np.ndarray:
+        return self.beliefs.shown
+
+    @property
+    def partners(self) -> Partners:
+        return Partners(self.beliefs.images, self.beliefs.others)
+
+    def begin_piece(self, piece: int) -> None:
+        self.learner.reset()
+        average = get_ema_multi_avg_fn(self.settings.average)
+        self.averaged = AveragedModel(self.learner.module, multi_avg_fn=average, use_buffers=True)
+        make = self.plan.make_companion
+        self.companion: nn.Module | None = None if make is None else make()
+        self._clear()
+
+    def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
+        completed = CompletedSteps(clock.step)
+        if clock.epoch == 0:
+            for _ in range(completed.take(linear.ROUNDS), linear.ROUNDS):
+                self._fit_linear(batches)
+                yield StepLog(self.pairs, float("nan"), phase="linear model")
+        if self.plan.matcher.closed_form:
+            return
+        if clock.step <= (linear.ROUNDS if clock.epoch == 0 else 0):
+            self.drawn = draw_partners(self.beliefs, batches.pairs.image_index, batches.seed, clock.total_epoch)
+        used = np.flatnonzero(self.drawn != _NOWHERE)
+        self.learner.module.train()
+        for batch in batches.epoch(
+            clock.total_epoch, start=completed.take(batches.count(len(used))), among=used, images=self.drawn
+        ):
+            sims = self.learner.similarities(batch)
+            losses = active_complementary(sims, sims.new_full((len(batch),), LABEL), tau=self.tau, scale=self.scale)
+            step = StepLog(len(batch), self.learner.optimizer.step(losses, batch, clock.learning_rate))
+            self.averaged.update_parameters(self.learner.module)
+            yield step
+        if self._refreshes(clock.epoch) and not completed.take(1):
+            self._judge(batches)
+            yield StepLog(self.pairs, float("nan"), phase="beliefs")
+
+    def _refreshes(self, epoch: int) -> bool:
+        """Whether the network judges all captions after this epoch; a local matcher would take too long for that."""
+        due = epoch + 1 == self.plan.epochs or (epoch + 1) % self.settings.refresh == 0
+        return due and self.plan.matcher.one_vector
+
+    def _linear_model(self, batches: Batches) -> LinearModel:
+        if self._model is None:
+            originals = np.empty(0, np.int64) if self.plan.originals is None else self.plan.originals
+            shown = Shown.divide(batches.pairs.image_index, originals, folds=self.settings.folds, seed=batches.seed)
+            images, texts = self._published_rows(batches) if self.plan.matcher.pretrained else linear_rows(batches)
+            self._model = LinearModel(images, texts, shown, dimensions=self._dimensions(), seed=batches.seed)
+        return self._model
+
+    def _dimensions(self) -> int:
+        """Dimensions of the linear model: those of the matcher that it becomes, if any."""
+        module = self.learner.module if self.plan.matcher.closed_form else self.companion
+        return linear.DIMENSIONS if module is None else int(cast(Any, module).text.out_features)
+
+    def _published_rows(self, batches: Batches) -> tuple[Rows, Rows]:
+        """The vectors of a published model before any training, for the linear model."""
+        with torch.random.fork_rng():
+            matcher = cast(Matcher, self.learner.make_matcher())
+        images, texts = encode_all(matcher, batches)
+        return Stored(images.cpu().numpy()), Stored(texts.cpu().numpy())
+
+    def _fit_linear(self, batches: Batches) -> None:
+        """One round of the linear model: fit on the beliefs, then judge."""
+        model = self._linear_model(batches)
+        projections = model.fit(self.beliefs)
+        near = self.temperature or None
+        ratios, prior = linear.judge(model.fold_vectors(projections), model.shown, near=near, seed=batches.seed)
+        self.beliefs = posterior.beliefs(ratios, prior.rate, len(model.images))
+        self.temperature = prior.temperature
+        self.projections = [projection.tensors() for projection in projections]
+        self.rounds += 1
+        if self.rounds == linear.ROUNDS:
+            self._fit_matchers(model, batches)
+
+    def _judge(self, batches: Batches) -> None:
+        """Beliefs by the averaged network and the linear model together: their vectors side by side."""
+        model = self._linear_model(batches)
+        images, texts = encode_all(cast(Matcher, self.averaged.module), batches)
+        projections = [Projections.from_tensors(tensors) for tensors in self.projections]
+        share = self.settings.network
+        joined: list[FoldVectors] = []
+        for rows, own_images, own_texts in model.fold_vectors(projections):
+            mine = torch.from_numpy(rows)
+            joined.append(
+                (
+                    rows,
+                    torch.cat([images * share**0.5, own_images.to(images) * (1 - share) ** 0.5], dim=1),
+                    torch.cat([texts[mine] * share**0.5, own_texts.to(texts) * (1 - share) ** 0.5], dim=1),
+                )
+            )
+        ratios, prior = linear.judge(joined, model.shown, seed=batches.seed)
+        self.beliefs = posterior.beliefs(ratios, prior.rate, len(images))
+        self._fit_matchers(model, batches)
+
+    def _fit_matchers(self, model: LinearModel, batches: Batches) -> None:
+        """Give the companion, or a matcher that is linear itself, the linear model of all pairs."""
+        own = self.averaged.module if self.plan.matcher.closed_form else None
+        for module in (self.companion, own):
+            if module is not None:
+                module.load_state_dict(module.state_dict() | linear_weights(model.fit_all(self.beliefs), batches))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **self.learner.state_dict(),
+            "averaged": self.averaged.state_dict(),
+            "companion": {} if self.companion is None else self.companion.state_dict(),
+            "beliefs": {name: torch.from_numpy(value.copy()) for name, value in vars(self.beliefs).items()},
+            "drawn": torch.from_numpy(self.drawn.copy()),
+            "projections": self.projections,
+            "rounds": self.rounds,
+            "temperature": self.temperature,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.learner.load_state_dict(state)
+        self.averaged.load_state_dict(state["averaged"])
+        if self.companion is not None:
+            self.companion.load_state_dict(state["companion"])
+        if len(state["drawn"]) != self.pairs:
+            raise ValueError(f"the saved state has {len(state['drawn'])} pairs, the data {self.pairs}")
+        self.beliefs = Beliefs(**{name: value.numpy().copy() for name, value in state["beliefs"].items()})
+        self.drawn = state["drawn"].numpy().copy()
+        self.projections = state["projections"]
+        self.rounds, self.temperature = int(state["rounds"]), float(state["temperature"])
+
+
+def linear_weights(fitted: Projections, batches: Batches) -> dict[str, Tensor]:
+    """The weights of a linear matcher."""
+    weights = fitted.weights()
+    if isinstance(batches.tokens, Tokens):
+        weights["word_weights"] = torch.from_numpy(bag_weights(batches.tokens, batches.vocabulary))
+    return weights
+
+
+def draw_partners(beliefs: Beliefs, shown: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    """A partner for every caption, drawn by its beliefs: the shown image, another one, or -1 for none. (N,)"""
+    drawn = np.random.default_rng([_DRAWS, seed, epoch]).random(len(shown))
+    edges = np.cumsum(np.concatenate([beliefs.shown[:, None], beliefs.others], axis=1), axis=1, dtype=np.float64)
+    choice = (drawn[:, None] >= edges).sum(1)
+    images = np.concatenate([shown[:, None], beliefs.images, np.full((len(shown), 1), _NOWHERE)], axis=1)
+    return np.take_along_axis(images, choice[:, None], axis=1)[:, 0]
+
+
+def encode_all(matcher: Matcher, batches: Batches) -> tuple[Tensor, Tensor]:
+    """Vectors of all images and of all captions, in eval mode. (M, D), (N, D)"""
+    pairs = batches.pairs
+    with eval_mode(matcher) as device:
+        images, texts = [], []
+        for rows in blocks(pairs.images, 256):
+            regions = pairs.gather(rows)
+            if batches.standardize is not None:
+                regions = batches.standardize(regions)
+            mask = torch.ones(regions.shape[:2], dtype=torch.bool, device=device)
+            images.append(matcher.encode_images(torch.from_numpy(regions).to(device), mask).features.float())
+        by_length = np.argsort(batches.tokens.lengths, kind="stable")
+        for rows in blocks(len(pairs), 256):
+            tokens, real = batches.tokens.side_by_side(by_length[rows])
+            lengths = torch.from_numpy(real.sum(1)).to(device)
+            texts.append(matcher.encode_texts(torch.from_numpy(tokens).to(device), lengths).features.float())
+        back = torch.from_numpy(np.argsort(by_length, kind="stable")).to(device)
+        return torch.cat(images).clone(), torch.cat(texts)[back].clone()

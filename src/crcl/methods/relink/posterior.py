@@ -1,0 +1,188 @@
+"""Which image a caption belongs to, as a hidden variable: beliefs from similarities.
+
+Of N captions t and M images i, x(t) is the image shown with t, and the hidden z(t) the one that t belongs to. A caption
+belongs to the shown image with probability 1 - rate, else to any image, rate / M each. With similarities s, temperature
+τ and a correction a(i) for images that everything fits,
+
+    p(i | t) = softmax over i of s(i, t) / τ - a(i),    a(i) = log Σ_t exp(s(i, t) / τ), centred
+    r(t) = M p(x(t) | t)    the ratio of the shown image to a random one
+
+the belief in the shown pair is y(t) = (1 - rate) r / ((1 - rate) r + rate), and that in another image i is
+rate M p(i | t) / ((1 - rate) r + rate) / M. `rate` and τ maximise Σ_t log((1 - rate) r(t) + rate).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+TEMPERATURES = tuple(np.geomspace(0.02, 0.3, 12).round(4).tolist())
+"""Grid of temperatures τ to choose from."""
+OTHERS = 10
+"""Number of other images whose beliefs are kept for each caption."""
+_USUAL = 0.05  # where the search for the temperature starts
+_ROUNDS = 30  # of the fixed point of the rate
+_CELLS = 2**21  # similarities computed at a time: 8 MB
+_KEPT = 2**26  # similarities that are kept: 256 MB
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is fitted on a sample of captions."""
+
+    temperature: float
+    rate: float
+    """Share of captions that do not belong to the image shown with them, as the model explains them."""
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Log-ratios of images to a random image for N captions."""
+
+    shown: np.ndarray
+    """(N,) float32, log r of the shown image"""
+    images: np.ndarray
+    """(N, K) int64, the best other images"""
+    others: np.ndarray
+    """(N, K) float32, their log-ratios"""
+
+    @classmethod
+    def empty(cls, captions: int, others: int) -> "Ratios":
+        """Space for so many captions and other images."""
+        return cls(
+            np.empty(captions, np.float32),
+            np.empty((captions, others), np.int64),
+            np.empty((captions, others), np.float32),
+        )
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """Where N captions belong: the shown image, one of K others, or somewhere else."""
+
+    shown: np.ndarray
+    """(N,) float32, belief that the shown image matches"""
+    images: np.ndarray
+    """(N, K) int64, other images"""
+    others: np.ndarray
+    """(N, K) float32, beliefs in these"""
+
+
+def fit_rate(ratios: np.ndarray) -> tuple[float, float]:
+    """The rate that maximises the likelihood of log-ratios `(N,)` of the shown images, and the mean log-likelihood."""
+    ratio = np.exp(np.minimum(ratios.astype(np.float64), 700.0))
+    rate = 0.5
+    for _ in range(_ROUNDS):
+        rate = float(np.mean(rate / ((1 - rate) * ratio + rate)))
+        rate = min(max(rate, 1e-4), 1 - 1e-4)
+    return rate, float(np.mean(np.log((1 - rate) * ratio + rate)))
+
+
+def beliefs(ratios: Ratios, rate: float, images: int) -> Beliefs:
+    """Beliefs from log-ratios and the rate; `images` is M."""
+    log_shown = np.log1p(-rate) + ratios.shown
+    total = np.logaddexp(log_shown, np.log(rate))[:, None]
+    others = np.exp(np.log(rate / images) + ratios.others - total)
+    return Beliefs(
+        np.exp(log_shown - total[:, 0]).astype(np.float32),
+        ratios.images,
+        np.minimum(others, 1.0).astype(np.float32),
+    )
+
+
+class Similarities:
+    """Similarities of captions with all images, computed block by block, or kept if they are few."""
+
+    def __init__(self, images: Tensor, texts: Tensor, shown: Tensor) -> None:
+        """Compare unit vectors of M images `(M, D)` and of n captions `(n, D)`; `shown` `(n,)` is the image of each."""
+        self.images = images
+        self.texts = texts
+        self.shown = shown
+        self.kept = texts @ images.T if len(texts) * len(images) <= _KEPT else None
+
+    def __len__(self) -> int:
+        """n, the number of captions."""
+        return len(self.texts)
+
+    def scaled(self, temperature: float) -> Iterator[tuple[slice, Tensor]]:
+        """Blocks of s / τ, `(block, M)`; the memory of a block is used again for the next."""
+        size = max(_CELLS // len(self.images), 1)
+        memory = self.texts.new_empty(min(size, len(self)), len(self.images))
+        for start in range(0, len(self), size):
+            rows = slice(start, min(start + size, len(self)))
+            block = memory[: rows.stop - start]
+            if self.kept is None:
+                torch.matmul(self.texts[rows], self.images.T, out=block).div_(temperature)
+            else:
+                torch.div(self.kept[rows], temperature, out=block)
+            yield rows, block
+
+
+def image_offsets(sims: Similarities, temperature: float, counted: Tensor | None = None) -> Tensor:
+    """a(i): log of the mean over captions of exp(s / τ), centred; captions that are shown with i do not count. (M,)
+
+    Of the captions only those `counted` `(n,)` count, if given.
+    """
+    images = len(sims.images)
+    total = torch.zeros(images, dtype=torch.float64, device=sims.images.device)
+    for rows, block in sims.scaled(temperature):
+        likeness = block.sub_(1 / temperature).exp_()  # cosines are at most 1, so this cannot overflow
+        likeness.scatter_(1, sims.shown[rows, None], 0)
+        if counted is not None:
+            likeness[~counted[rows]] = 0
+        total += likeness.sum(0, dtype=torch.float32)
+    shown = sims.shown if counted is None else sims.shown[counted]
+    others = len(shown) - torch.bincount(shown, minlength=images)
+    offsets = (total / others.clamp_min(1)).clamp_min(1e-300).log()
+    return (offsets - offsets.mean()).float()
+
+
+def ratios(sims: Similarities, temperature: float, offsets: Tensor, *, others: int = OTHERS) -> Ratios:
+    """Log-ratios of the shown image and of the best others to a random image.
+
+    Args:
+        sims: Similarities of captions with all images.
+        temperature: τ.
+        offsets: a(i), `(M,)`.
+        others: Number of other images to keep; fewer if there are not so many.
+    """
+    count = min(others, len(sims.images) - 1)
+    uniform = float(np.log(len(sims.images)))
+    found = Ratios.empty(len(sims), count)
+    for rows, block in sims.scaled(temperature):
+        logits = block.sub_(offsets)
+        own = sims.shown[rows, None]
+        scale = uniform - logits.logsumexp(1, keepdim=True)
+        found.shown[rows] = (logits.gather(1, own) + scale)[:, 0].cpu().numpy()
+        best, which = logits.scatter_(1, own, -torch.inf).topk(count, dim=1)
+        found.images[rows], found.others[rows] = which.cpu().numpy(), (best + scale).cpu().numpy()
+    return found
+
+
+def fit_prior(samples: Sequence[Similarities], *, near: float | None = None) -> Prior:
+    """The temperature and rate with the highest likelihood; the likelihood has one maximum in the temperature.
+
+    Args:
+        samples: Similarities of a sample of captions, for each model that judges captions of its own.
+        near: A temperature to start the search from, e.g. that of the round before.
+    """
+    known: dict[int, tuple[float, float]] = {}  # likelihood and rate at each temperature that was tried
+
+    def likelihood(place: int) -> float:
+        if not 0 <= place < len(TEMPERATURES):
+            return -np.inf
+        if place not in known:
+            temperature = TEMPERATURES[place]
+            parts = [ratios(one, temperature, image_offsets(one, temperature), others=0).shown for one in samples]
+            rate, value = fit_rate(np.concatenate(parts))
+            known[place] = value, rate
+        return known[place][0]
+
+    place = int(np.argmin(np.abs(np.log(TEMPERATURES) - np.log(near or _USUAL))))
+    while True:
+        best = max((place, place - 1, place + 1), key=likelihood)
+        if best == place:
+            return Prior(TEMPERATURES[place], known[place][1])
+        place = best
