@@ -18,6 +18,8 @@ from crcl.methods import METHODS
 
 NEWER = {"gsc", "l2rm"}
 """Methods that the paper does not compare with."""
+OURS = {"relink"}
+RELINK = Path(__file__).parents[2] / "benchmarks/relink.toml"
 HARDEST = "triplet-hardest"
 TRAINED = [name for name in experiments.NAMES if name not in ("table3", "supp-fig-c")]
 RSUMS = {
@@ -116,7 +118,7 @@ def test_every_declared_run_can_be_trained_with_the_papers_sizes(planner):
     assert len({job.key for job in jobs}) == len(jobs) == len({job.about for job in jobs})
     assert {job.config.matcher.embedding for job in jobs} == {1024}
     assert {job.config.matcher.name for job in jobs} == {"vse", "saf", "sgr", "scan"}
-    assert {job.config.method for job in jobs} == set(METHODS) - NEWER
+    assert {job.config.method for job in jobs} == set(METHODS) - NEWER - OURS
     assert {job.config.noise.rate for job in jobs} == {0.0, 0.2, 0.4, 0.6, 0.8}
 
 
@@ -268,6 +270,8 @@ def test_a_key_is_of_what_determines_a_run_and_of_nothing_else(folders, tmp_path
         ("mscn.meta_lr=0.01", {"mscn"}),
         ("gsc.momentum=0.5", set()),
         ("l2rm.mass=0.2", set()),
+        ("relink.refresh=2", set()),
+        ("matcher.linear=16", set()),
         ("matcher.similarity=16", {"triplet-hardest", "ncr", "decl", "bicro", "mscn", "crcl"}),
         ("matcher.sharp=3.0", {"triplet-hardest"}),
     ],
@@ -287,6 +291,51 @@ def test_a_setting_trains_only_the_runs_again_that_read_it(folders, setting, cha
         assert (job.config, job.words) == (before[about].config, before[about].words) or not same, about
     moved = {job.config.matcher.name for about, job in after.items() if job.key != before[about].key}
     assert moved <= {"matcher.similarity=16": {"saf", "sgr"}, "matcher.sharp=3.0": {"scan"}}.get(setting, moved)
+
+
+def test_a_run_reads_the_settings_of_the_matcher_that_its_method_fits_besides(folders):
+    def found(*settings):
+        planner = Planner(
+            experiments.profile("cpu"), folders / "f30k_precomp", seeds=1, settings=settings, rates=(0.4,)
+        )
+        return {job.about: job.key for job in jobs_of(planner, [experiments.experiment(str(RELINK))])}
+
+    before, after = found(), found("matcher.linear=16")
+    changed = {about.partition(",")[0] for about in before if before[about] != after[about]}
+    assert changed == {"relink on vse", "relink on linear"}
+
+
+def test_a_run_fitted_in_closed_form_stays_so_whatever_matcher_is_requested(folders, tmp_path):
+    def trained(matcher, data=folders / "f30k_precomp"):
+        planner = Planner(experiments.profile("cpu"), data, seeds=1, matcher=matcher, rates=(0.4,))
+        (block,) = planner.blocks(experiments.experiment(str(RELINK)))
+        return {entry.row.name: entry.trained for entry in block.entries}
+
+    assert trained("bow")["linear model alone"] == "relink on linear"
+    assert {text for name, text in trained("bow").items() if name != "linear model alone"} == {
+        f"{method} on bow" for method in ("crcl", "gsc", "decl", "infonce", "relink")
+    }
+    assert trained("linear")["relink"] == "as linear model alone"
+    columns = {"split": ["train", "dev", "test"] * 20}
+    vectors = write_embeddings(tmp_path / "vectors", 60, columns=columns)
+    assert trained("dual", vectors)["linear model alone"] == "relink on linear-vectors"
+
+
+def test_mismatches_at_image_level_are_other_runs_except_without_any(folders, tmp_path):
+    def found(level, name=str(RELINK)):
+        planner = Planner(experiments.profile("cpu"), folders / "f30k_precomp", seeds=1, matcher="bow", level=level)
+        return {(job.config.noise.rate, job.key): job for job in jobs_of(planner, [experiments.experiment(name)])}
+
+    plain, caption, image = found(None), found("caption"), found("image")
+    assert plain.keys() == caption.keys()
+    assert {rate for rate, _ in plain.keys() & image.keys()} == {0.0}
+    for (rate, _), job in image.items():
+        assert job.config.noise.level == ("image" if rate else "caption")
+        assert ("--noise-level" in job.words) == (rate > 0)
+        assert ("of the images mismatched" in job.about) == (rate > 0)
+    (tmp_path / "mine.toml").write_text('level = "image"\n' + RELINK.read_text("utf-8"))
+    assert found(None, str(tmp_path / "mine.toml")).keys() == image.keys()
+    assert found("caption", str(tmp_path / "mine.toml")).keys() == caption.keys()
 
 
 def test_a_setting_that_a_run_does_not_read_is_checked_all_the_same(folders):
@@ -403,6 +452,7 @@ def test_a_table_of_ones_own_is_read_like_one_of_the_papers(folders, tmp_path):
         ("", "mine.toml: has no rows"),
         ("titel = 'x'", "titel: unknown key (did you mean 'title'?)"),
         ("figure = 'pie'\n" + MINE, "figure: must be 'robustness', 'bars', 'sweeps' or 'epochs', got 'pie'"),
+        ("level = 'photo'\n" + MINE, "level: must be 'caption' or 'image', got 'photo'"),
         ("figure = 'sweeps'\n" + MINE, "figure: sweeps draws [[sweeps]], and there are none"),
         (MINE.replace("noise = [0.2, 0.6]", "noise = [20]"), "noise[1]: must be less than 1, got 20"),
         (MINE.replace("noise = [0.2, 0.6]", ""), "rows[1] (GSC): neither it nor the table says noise"),

@@ -556,6 +556,8 @@ def test_the_list_names_all(crcl: Crcl) -> None:
         (["table1", "--data", "DATA", "--profile", "papper"], "did you mean 'paper'"),
         (["table1", "--data", "DATA", "--profile", "paper"], "coco_precomp, "),
         (["table1", "--data", "DATA", "--noise", "0.3"], "table1 (has the rates 0.2, 0.4, 0.6, 0.8, not 0.3)"),
+        (["table1", "--data", "DATA", "--noise-level", "img"], "noise level: 'img', expected caption or image"),
+        (["table2", "--data", "DATA", "--noise-level", "image"], "noise level: no image is mismatched at the rate 0"),
         (["table1", "--data", "DATA", "--matcher", "vsee"], "needs the matcher vsee"),
         (["table1", "--data", "DATA", "--matcher", "clip"], "matcher: clip begins as a published model"),
         (["table1", "--data", "DATA", "--matcher", "dual"], "matcher dual reads vectors of captions"),
@@ -581,6 +583,26 @@ def test_a_table_without_the_rate_is_left_out_beside_one_that_has_it(crcl: Crcl,
     assert "left out: table1 at the rates 0.3 (it has 0.2, 0.4, 0.6, 0.8)" in answer.err
     assert {path.name for path in tmp_path.glob("*.md")} == {"table1.md", "supp-fig-c.md"}
     assert "Left out: table1 at the rates 0.3" in (tmp_path / "table1.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("asked", [["--noise-level", "image"], []])
+def test_the_page_says_that_images_are_mismatched(crcl: Crcl, data: Path, tmp_path: Path, asked: list[str]) -> None:
+    level = "" if asked else 'level = "image"\n'
+    rows_of_it = '[[rows]]\nname = "linear"\nruns = ["relink/linear"]\n'
+    (tmp_path / "mine.toml").write_text(f"{level}noise = [0.0, 0.4]\n{rows_of_it}")
+    out = tmp_path / "out"
+    answer = crcl(
+        *("reproduce", str(tmp_path / "mine.toml"), "--data", str(data), "-o", str(out), "--seeds", "1"),
+        *("--matcher", "bow", *asked),
+    )
+    assert answer.code == 0, answer.err
+    page = (out / "mine.md").read_text("utf-8")
+    assert ("--seeds 1 --matcher bow --noise-level image" in page) == bool(asked)
+    assert "\n## pairs, no mismatches put in\n" in page
+    assert "\n## pairs, 40 % of the training images mismatched, with all their captions\n" in page
+    assert "- Every row but those fitted in closed form is trained on `bow`" in page
+    assert "not matchers" not in page
+    assert {line["trained"] for line in rows(out / "mine.csv") if line["mean"]} == {"relink on linear"}
 
 
 def test_the_page_says_how_well_the_pairs_of_the_distributions_are_told_apart() -> None:
@@ -618,6 +640,7 @@ def test_distributions_without_regions_are_left_out_with_a_line(crcl: Crcl, tmp_
         ("matcher.model=clip", "give --model"),
         ("noise.rate=0.2", "give --noise"),
         ("noise.file=index.npy", "give --noise"),
+        ("noise.level=image", "give --noise-level"),
         ("noise={rate=0.2}", "give --noise"),
         ("train.seed=7", "give --seeds"),
         ("train.start=runs/one", "no row begins from another run"),

@@ -50,6 +50,7 @@ def reproduce(
     pixels: str | Path | None = None,
     model: Mapping[str, str] | None = None,
     noise: Sequence[float] = (),
+    noise_level: str | None = None,
     settings: Settings = None,
     processes: int = 1,
     print_jobs: bool = False,
@@ -70,6 +71,8 @@ def reproduce(
         pixels: For table3, the folder of pixels of a table's images.
         model: For table3, folders of published models by their names; `none` leaves a model's rows out.
         noise: Only these rates of mismatches; all rates, if empty.
+        noise_level: `caption` mismatches single captions, `image` all captions of an image together. By default as
+            the table says, which is `caption` unless a TOML file says otherwise.
         settings: Settings of every run.
         processes: Number of trainings at a time.
         print_jobs: Train nothing; return the commands that are left, for a cluster.
@@ -93,6 +96,7 @@ def reproduce(
         pixels=pixels,
         model=model,
         noise=noise,
+        noise_level=noise_level,
         settings=as_settings(settings),
         processes=processes,
         print_jobs=print_jobs,

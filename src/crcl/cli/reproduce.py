@@ -38,6 +38,10 @@ def reproduce(
         list[str] | None, typer.Option(help="For table3: NAME=FOLDER of a saved model; NAME=none leaves its rows out.")
     ] = None,
     noise: Annotated[list[float] | None, typer.Option(help="Only these rates of mismatches, e.g. 0.4.")] = None,
+    noise_level: Annotated[
+        str | None,
+        typer.Option(help="caption, or image: mismatch all captions of an image together. [default: caption]"),
+    ] = None,
     settings: Settings = None,
     processes: Annotated[int, typer.Option("--jobs", min=1, help="Trainings at a time.")] = 1,
     print_jobs: Annotated[
@@ -71,6 +75,7 @@ def reproduce(
         pixels=pixels,
         model=_models(model or ()),
         noise=noise or (),
+        noise_level=noise_level,
         settings=settings or (),
         processes=processes,
         print_jobs=print_jobs,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crcl.config import Config
+from crcl.data.noise import LEVELS
 from crcl.experiments.declared import Row
 from crcl.experiments.keys import hashed
 
@@ -64,8 +65,17 @@ class Block:
     """The paper's data sets that this data stands for, and their names."""
     noise: float
     entries: tuple[Entry, ...]
+    level: str = LEVELS[0]
+    """Whether captions or images are mismatched."""
 
     @property
     def title(self) -> str:
-        rate = f"{100 * self.noise:g} % of the training pairs mismatched" if self.noise else "no mismatches put in"
-        return f"{self.label}, {rate}"
+        if not self.noise:
+            return f"{self.label}, no mismatches put in"
+        what = "images mismatched, with all their captions" if self.level == "image" else "pairs mismatched"
+        return f"{self.label}, {100 * self.noise:g} % of the training {what}"
+
+    @property
+    def place(self) -> str:
+        """The data set, and the level of the mismatches if it is not the caption, for figures with several rates."""
+        return self.label if self.level == LEVELS[0] else f"{self.label}, mismatches at {self.level} level"

@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Any
 
 from crcl.config import keys_of
+from crcl.data.noise import LEVELS
 from crcl.errors import InputError, did_you_mean
 
 SCORES = ("i2t R@1", "i2t R@5", "i2t R@10", "t2i R@1", "t2i R@5", "t2i R@10", "rSum")
@@ -23,6 +24,7 @@ OWN = {
     "matcher.name": "give {matcher}",
     "matcher.model": "give {model}",
     "noise": "give {noise}, and {seeds}",
+    "noise.level": "give {noise_level}",
     "train.seed": "give {seeds}",
     "train.start": "no row begins from another run",
     "data.path": "give {data}",
@@ -52,6 +54,8 @@ class Row:
     """The paper's numbers by column, one for each rate."""
     sweep: tuple[str, float] | None = None
     """The parameter that this row varies, and its value."""
+    level: str = LEVELS[0]
+    """Whether single captions are mismatched, or whole images with all their captions; the same in all rows."""
 
     def published(self, column: str, rate: float) -> Numbers | None:
         """The paper's numbers for a column and rate; None if it has none."""
@@ -137,12 +141,14 @@ def of_the_paper(name: str) -> Experiment:
 def built(name: str, content: dict[str, Any], *, file: str = "") -> Experiment:
     """The experiment that a valid file declares."""
     columns, noise = tuple(content.get("columns", ANY_DATA)), content.get("noise", ())
+    level = content.get("level", LEVELS[0])
     rows = [_row(entry, columns, noise) for entry in content.get("rows", ())]
     if taken := content.get("rows_of"):
         there = {row.name: row for row in of_the_paper(taken["table"]).rows}
         rows += [there[wanted] for wanted in taken.get("names", there)]
     for sweep in content.get("sweeps", ()):
         rows += _swept(sweep, noise)
+    plotted = [_row(entry, columns, noise) for entry in content.get("distributions", ())]
     several = len({rate for row in rows for rate in row.noise}) > 1
     return Experiment(
         name=name,
@@ -152,8 +158,8 @@ def built(name: str, content: dict[str, Any], *, file: str = "") -> Experiment:
         notes=tuple(content.get("notes", ())),
         notes_of_matchers=tuple(content.get("notes_of_matchers", ())),
         columns=columns if rows else (),
-        rows=tuple(rows),
-        distributions=tuple(_row(entry, columns, noise) for entry in content.get("distributions", ())),
+        rows=tuple(replace(row, level=level) for row in rows),
+        distributions=tuple(replace(row, level=level) for row in plotted),
         bound=content.get("bound"),
     )
 

@@ -62,7 +62,7 @@ def _robustness(store: Store, blocks: Sequence[Block], parts: Sequence[Part], ti
         [names[place] for place in order],
         mean[order],
         spread=deviation[order] if np.isfinite(deviation).any() else None,
-        title=f"{title}\n{blocks[0].label}",
+        title=f"{title}\n{blocks[0].place}",
     )
 
 
@@ -79,7 +79,7 @@ def _bars(store: Store, blocks: Sequence[Block], parts: Sequence[Part], title: s
     named.sort(key=lambda one: one[1].mean())
     mean, deviation = _mean_and_deviation([[rsums for _, rsums in named]])
     shown = deviation[0].tolist() if np.isfinite(deviation).any() else None
-    about = blocks[0].title if len(blocks) == 1 else blocks[0].label
+    about = blocks[0].title if len(blocks) == 1 else blocks[0].place
     return plots.comparison([name for name, _ in named], mean[0].tolist(), spread=shown, title=f"{title}\n{about}")
 
 

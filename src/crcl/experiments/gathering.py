@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from crcl import plots
+from crcl.config import Config
 from crcl.errors import InputError
 from crcl.experiments import tables as comparison
 from crcl.experiments.blocks import Block
 from crcl.experiments.declared import SCORES, Experiment
 from crcl.experiments.drawing import TrainingPairs, figures_of
-from crcl.experiments.planning import Planner
+from crcl.experiments.planning import Planner, is_fitted
 from crcl.experiments.store import Store, missing
 from crcl.experiments.tables import Line, Part
 from crcl.metrics import detection
@@ -80,9 +81,14 @@ def _part(store: Store, block: Block) -> Part:
 
 
 def _several_matchers(blocks: Sequence[Block]) -> bool:
-    """Whether the rows use different matchers."""
+    """Whether the rows use different matchers, apart from those fitted in closed form, which have no schedule."""
     trials = [trial for block in blocks for entry in block.entries for trial in entry.trials]
-    return len({frozenset(job.config.matcher.name for job in trial.jobs) for trial in trials}) > 1
+    trained = [[job.config for job in trial.jobs if not _fitted(job.config)] for trial in trials]
+    return len({frozenset(config.matcher.name for config in configs) for configs in trained if configs}) > 1
+
+
+def _fitted(config: Config) -> bool:
+    return is_fitted(config.method, config.matcher.name)
 
 
 def _page(
@@ -108,7 +114,10 @@ def _page(
     if several and planner.profile.between_matchers:
         lines.append(f"- {planner.profile.between_matchers}")
     if parts and planner.matcher:
-        others = " but those of published models" if any(row.model for row in experiment.rows) else ""
+        kept = ["those of published models"] if any(row.model for row in experiment.rows) else []
+        runs = {(planner.profile.recipe(name).method, matcher) for row in experiment.rows for name, matcher in row.runs}
+        kept += ["those fitted in closed form"] if any(is_fitted(*run) for run in runs) else []
+        others = f" but {' and '.join(kept)}" if kept else ""
         lines.append(f"- Every row{others} is trained on `{planner.matcher}` instead of on its own matchers.")
     lines += [f"- Left out: {line}." for line in planner.left_out(experiment)]
     lines += [

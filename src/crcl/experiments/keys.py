@@ -24,9 +24,17 @@ def is_read(key: str, method: str, matcher: str) -> bool:
     section, _, leaf = key.partition(".")
     if section == "matcher":
         owned = any(leaf in record.settings.model_fields for record in MATCHERS.values())
-        return not owned or leaf in MATCHERS[matcher].settings.model_fields
+        return not owned or any(leaf in MATCHERS[name].settings.model_fields for name in _built(method, matcher))
     owned = any(section in record.sections for record in METHODS.values())
     return not owned or section in METHODS[method].sections
+
+
+def _built(method: str, matcher: str) -> list[str]:
+    """The matcher of a run, and the one that its method fits besides, if any."""
+    record = METHODS[method]
+    sections = {name: section() for name, section in record.sections.items()}
+    companion = record.companion(MATCHERS[matcher], **sections)
+    return [matcher] if companion is None else [matcher, companion]
 
 
 def job_key(config: Config, fingerprint: str) -> str:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from crcl.config import Config, DataConfig, keys_of
+from crcl.data.noise import LEVELS
 from crcl.data.sources.stored import default_features
-from crcl.errors import InputError
+from crcl.errors import InputError, did_you_mean
 from crcl.experiments.blocks import Block, Entry, Job, Trial
 from crcl.experiments.declared import ZERO_SHOT, Experiment, Profile, Row, Source, own
 from crcl.experiments.keys import absolute_setting, hashed, is_read, job_key, key_of, split_digests
@@ -35,6 +36,8 @@ class Planner:
     """Train every row on this matcher instead of its own."""
     rates: tuple[float, ...] = ()
     """Only these rates of mismatches; empty for all."""
+    level: str | None = None
+    """Mismatch captions or images; None: as the tables say."""
     pixels: Path | None = None
     """Folder with the pixels of a table's images, for published models."""
     models: dict[str, str] = field(default_factory=dict)
@@ -50,6 +53,9 @@ class Planner:
                 where="matcher",
                 hint="table3 has rows of such models",
             )
+        if self.level is not None and self.level not in LEVELS:
+            expected = f"expected {' or '.join(LEVELS)}"
+            raise InputError(f"'{self.level}', {expected}{did_you_mean(self.level, LEVELS)}", where="noise level")
         self.settings = tuple(absolute_setting(setting) for setting in self.settings)
         wrong = [
             InputError("what a row is about cannot be set", where=key, hint=instead)
@@ -67,6 +73,9 @@ class Planner:
         ]
         if none and len(none) == len(wanted):
             raise InputError(f"leaves nothing of {'; '.join(others)}", where="noise")
+        rates = {rate for experiment in wanted for rate in self._rates(experiment)}
+        if self.level is not None and rates == {0.0}:
+            raise InputError(f"no {self.level} is mismatched at the rate 0, the only one here", where="noise level")
         return [experiment for experiment in wanted if experiment not in none], others
 
     def _rates(self, experiment: Experiment) -> list[float]:
@@ -75,7 +84,13 @@ class Planner:
     def blocks(self, experiment: Experiment) -> list[Block]:
         """The blocks of a table, one per data set and rate."""
         return [
-            Block(self.label(source), columns, rate, self._entries(experiment, source, rate))
+            Block(
+                self.label(source),
+                columns,
+                rate,
+                self._entries(experiment, source, rate),
+                self.level or experiment.rows[0].level,
+            )
             for source, columns in self.sources(experiment)
             for rate in self._rates(experiment)
         ]
@@ -183,7 +198,7 @@ class Planner:
     def _runs(self, row: Row) -> tuple[tuple[str, str], ...]:
         """The runs of a row; empty if its method does not work with the requested matcher.
 
-        A row about a published model keeps it.
+        A row about a published model keeps it, and so does one that is fitted in closed form.
         """
         if row.model is not None:
             return () if self.models.get(row.model) == NO_MODEL else row.runs
@@ -191,9 +206,19 @@ class Planner:
             return ()
         if self.matcher is None:
             return row.runs
-        names = dict.fromkeys(name for name, _ in row.runs)
-        methods = {name: self.profile.recipe(name).method for name in names}
-        return tuple((name, self.matcher) for name in names if _work_together(methods[name], self.matcher))
+        wanted = dict.fromkeys((name, self._instead_of(matcher, name, self.matcher)) for name, matcher in row.runs)
+        return tuple((name, one) for name, one in wanted if _work_together(self.profile.recipe(name).method, one))
+
+    def _instead_of(self, matcher: str, name: str, requested: str) -> str:
+        """The matcher that a run is trained on instead of its own: the requested one.
+
+        A run that is fitted in closed form stays so, by the matcher that reads captions as the requested one does.
+        """
+        if requested not in MATCHERS or not is_fitted(self.profile.recipe(name).method, matcher):
+            return requested
+        vectors = MATCHERS[requested].reads_vectors
+        alike = [one for one, record in MATCHERS.items() if record.closed_form and record.reads_vectors == vectors]
+        return matcher if matcher in alike else alike[0]
 
     def _jobs(self, row: Row, source: Source, rate: float, seed: int) -> tuple[Job, ...]:
         return tuple(self._job(row, name, matcher, source, rate, seed) for name, matcher in self._runs(row))
@@ -214,7 +239,8 @@ class Planner:
             *([f"matcher.model={self._model(row.model)}"] if row.model is not None else []),
         )
         base: dict[str, Any] = {"method": chosen.method, "matcher.name": matcher, "data.path": str(folder.absolute())}
-        base |= {"noise.rate": rate, "noise.seed": seed, "train.seed": seed}
+        level = (self.level or row.level) if rate else LEVELS[0]  # without mismatches both are the same run
+        base |= {"noise.rate": rate, "noise.level": level, "noise.seed": seed, "train.seed": seed}
         session.new_config(preset=preset, base=base, settings=settings)  # refuses invalid settings
         # a run is not given what it does not read, so that the same run is started and resumed by the same command
         settings = tuple(one for one in settings if any(is_read(key, chosen.method, matcher) for key in keys_of([one])))
@@ -222,10 +248,12 @@ class Planner:
         if MATCHERS[matcher].reads_vectors:
             self._require_vectors(config)
         words = [str(folder.absolute()), "--preset", preset, "--method", chosen.method, "--matcher", matcher]
-        words += ["--noise", str(rate), "--noise-seed", str(seed), "--seed", str(seed)]
+        words += ["--noise", str(rate), *(["--noise-level", level] if level != LEVELS[0] else [])]
+        words += ["--noise-seed", str(seed), "--seed", str(seed)]
         words += [word for setting in settings for word in ("--set", setting)]
         trained = f"{name} on {matcher}" if row.model is None else f"{name} on {row.model}"
-        about = ", ".join([trained, *row.settings, self.label(source), f"{100 * rate:g} % mismatched"])
+        mismatched = f"{100 * rate:g} % {'mismatched' if level == LEVELS[0] else f'of the {level}s mismatched'}"
+        about = ", ".join([trained, *row.settings, self.label(source), mismatched])
         key = job_key(config, self.fingerprint(row, source, "train", "dev"))
         return Job(key, f"{about}, seed {seed}", seed, config, tuple(words))
 
@@ -291,6 +319,12 @@ class Planner:
 
 def _listed(rates: Sequence[float]) -> str:
     return ", ".join(f"{rate:g}" for rate in rates)
+
+
+def is_fitted(method: str, matcher: str) -> bool:
+    """Whether a method fits a matcher in closed form, without a schedule; unknown names are refused elsewhere."""
+    known = method in METHODS and matcher in MATCHERS
+    return known and METHODS[method].fits_closed_form and MATCHERS[matcher].closed_form
 
 
 def _work_together(method: str, matcher: str) -> bool:

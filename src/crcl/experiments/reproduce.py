@@ -50,6 +50,7 @@ def reproduce(
     pixels: str | Path | None = None,
     model: Mapping[str, str] | None = None,
     noise: Sequence[float] = (),
+    noise_level: str | None = None,
     settings: Sequence[str] = (),
     processes: int = 1,
     print_jobs: bool = False,
@@ -70,6 +71,8 @@ def reproduce(
         pixels: For table3, the pixels of a table's images.
         model: For table3, folders of published models by their names; `none` leaves a model's rows out.
         noise: Only these rates of mismatches; none: all.
+        noise_level: `caption` mismatches single captions, `image` all captions of an image together; None: as the
+            table says, which is `caption` unless a TOML file says otherwise.
         settings: Settings of every run, as `key=value`.
         processes: Trainings at a time.
         print_jobs: Train nothing; give the commands that are left, for a cluster.
@@ -94,6 +97,7 @@ def reproduce(
         settings=tuple(settings),
         matcher=matcher,
         rates=tuple(noise),
+        level=noise_level,
         pixels=None if pixels is None else Path(pixels),
         models=_known_models(wanted, model or {}),
     )
@@ -175,6 +179,7 @@ def command_of(one: Experiment, planner: Planner) -> str:
     for name, where in planner.models.items():
         words += ["--model", f"{name}={'FOLDER' if Path(where).exists() else where}"]
     words += [word for rate in planner.rates for word in ("--noise", f"{rate:g}")]
+    words += ["--noise-level", planner.level] if planner.level else []
     for setting in planner.settings:
         key = setting.partition("=")[0].strip()
         words += ["--set", f"{key}=FILE" if key in file_keys() else setting]

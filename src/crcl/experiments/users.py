@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crcl.config import all_keys, keys_of, read_toml
+from crcl.data.noise import LEVELS
 from crcl.errors import InputError, did_you_mean
 from crcl.experiments.declared import (
     ANY_DATA,
@@ -63,6 +64,7 @@ class _UsersTable(_Table):
     notes_of_matchers: list[str] = []
     columns: Annotated[list[str], Field(min_length=1)] = list(ANY_DATA)
     noise: Rates | None = None
+    level: Literal[LEVELS] = LEVELS[0]  # type: ignore[valid-type]
     rows: list[_UsersRow] = []
     rows_of: _RowsOf | None = None
     sweeps: list[_UsersSweep] = []
