@@ -28,15 +28,20 @@ class Side:
     """(P, P) lower triangular, factor @ factor.T = covariance + ridge."""
 
     @classmethod
-    def from_moments(cls, count: float, total: np.ndarray, squares: np.ndarray, ridge: "Ridge") -> "Side":
-        """From the number of rows, their sum `(P,)` and the sum of their outer products `(P, P)`."""
+    def from_moments(
+        cls, count: float, total: np.ndarray, squares: np.ndarray, ridge: "Ridge", *, shift: np.ndarray | float = 0.0
+    ) -> "Side":
+        """From the number of rows, their sum `(P,)` and the sum of their outer products `(P, P)`.
+
+        `shift` `(P,)` is what was subtracted from the rows, so that rounding does not drown small variances.
+        """
         mean = total / count
         covariance = squares / count - np.outer(mean, mean)
         variances = np.maximum(np.diagonal(covariance), 0)
         added = ridge.relative * variances + ridge.absolute * variances.sum()
         # a column that never varies must not be divided by 0
         covariance[np.diag_indices_from(covariance)] += np.maximum(added, 1e-6 * variances.mean() + 1e-30)
-        return cls(mean, scipy.linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False))
+        return cls(mean + shift, scipy.linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False))
 
 
 @dataclass(frozen=True)

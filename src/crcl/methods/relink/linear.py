@@ -221,12 +221,15 @@ def text_vectors(texts: Rows, model: Projections, rows: np.ndarray) -> Tensor:
 
 def _moments(vectors: Rows, rows: np.ndarray, ridge: cca.Ridge) -> cca.Side:
     total, squares = np.zeros(vectors.size), np.zeros((vectors.size, vectors.size))
+    # about a mean far from 0, products in float32 would round small variances away
+    shift = np.float32(0) if vectors.sparse else vectors.read(rows[:256]).mean(0).astype(np.float32)
     for part in np.array_split(rows, max(len(rows) // 4096, 1)):
         block = vectors.read(part)
+        block = block if vectors.sparse else block - shift
         total += np.asarray(block.sum(0, dtype=np.float64)).ravel()
         product = block.T @ block
         squares += product.toarray() if scipy.sparse.issparse(product) else product
-    return cca.Side.from_moments(len(rows), total, squares, ridge)
+    return cca.Side.from_moments(len(rows), total, squares, ridge, shift=shift)
 
 
 def _weights(beliefs: Beliefs, shown: np.ndarray, rows: np.ndarray) -> tuple[scipy.sparse.csr_array, np.ndarray]:
