@@ -43,7 +43,7 @@ def test_networks_matchers_and_clean_data_are_those_of_the_code():
     for method, (_, networks, matchers, clean, *_) in METHODS.items():
         record = methods.METHODS[method]
         assert int(networks) == record.networks
-        told = tuple(MATCHERS) if matchers == "all" else tuple(re.findall(r"`(\w+)`", matchers))
+        told = tuple(MATCHERS) if matchers == "all" else tuple(re.findall(r"`([\w-]+)`", matchers))
         assert told == record.matchers
         assert clean == ("no" if record.trusted is None else "yes")
 
@@ -80,7 +80,7 @@ def test_the_published_schedule_is_accepted_as_it_stands(words):
     assert len(chosen.train.pieces) == 1 or chosen.method == "crcl"
 
 
-def test_robust_methods_have_a_published_schedule():
+def test_robust_methods_have_a_command_with_their_schedule():
     told = {words[words.index("--method") + 1] for words in commands() if "--method" in words}
     assert told == set(methods.METHODS) - {"crcl", "triplet", "infonce"}
 
@@ -91,7 +91,7 @@ def test_every_setting_named_is_accepted():
     for setting in settings:
         config.load(settings=[setting])
     for key in re.findall(
-        r"`((?:decl|division|gsc|l2rm|ledger|loss|mscn|train)\.\w+)`", PAGE.split("## As published")[1]
+        r"`((?:decl|division|gsc|l2rm|ledger|loss|mscn|relink|train)\.\w+)`", PAGE.split("## As published")[1]
     ):
         assert key in config.all_keys()
 

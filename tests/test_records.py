@@ -1,5 +1,6 @@
 """A method and a matcher are known by one record each: a new one is added here and used from end to end."""
 
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -196,7 +197,7 @@ DECLARED = {Path("experiments/demo.py")}
 @pytest.mark.parametrize("name", sorted(set(METHODS) - OTHER_MEANINGS))
 def test_a_methods_name_occurs_in_its_own_file_and_the_table_only(name: str) -> None:
     """Whoever needs to know something of a method asks its record."""
-    own = Path(METHODS[name].build.__module__.replace(".", "/")).relative_to("crcl").with_suffix(".py")
+    own = Path(inspect.getfile(METHODS[name].build)).relative_to(SOURCE)
     quoted = re.compile(rf"""["']{name}(\.\w+)?["']""")
     naming = {path.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if quoted.search(path.read_text("utf-8"))}
     assert naming - DECLARED == {own, Path("methods/__init__.py")}

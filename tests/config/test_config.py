@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from crcl import config
 from crcl.errors import InputError
-from crcl.matchers import MatcherRecord
+from crcl.matchers import MATCHERS, MatcherRecord
 from crcl.methods import METHODS
 
 # The paper's parameter table: preset, matcher, pieces, lr_update. The columns e_f 2, lr 0.0005, β 0.8, τ 0.05,
@@ -127,7 +127,7 @@ def test_everything_wrong_is_reported_at_once_one_line_each(tmp_path: Path) -> N
         "tau: unknown key (did you mean 'loss.tau'?)",
         "'x': must be key=value, as in loss.tau=0.03",
         "noise.rate: must be at most 1, got 1.2",
-        f"{file}: matcher.name: must be one of vse, bow, saf, sgr, scan, dual, clip, got 'vze' (did you mean 'vse'?)",
+        f"{file}: matcher.name: must be one of {', '.join(MATCHERS)}, got 'vze' (did you mean 'vse'?)",
         "train.lr: must be greater than 0, got -1",
     ]
 

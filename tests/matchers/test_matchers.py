@@ -245,14 +245,18 @@ def test_l2_adds_to_the_norm_so_that_nothing_stays_nothing() -> None:
 
 
 each_that_reads_words = pytest.mark.parametrize(
-    "name", sorted(set(MATCHERS) - {"clip", "dual"})
-)  # have their own tests
+    "name",
+    [name for name, record in MATCHERS.items() if not (record.reads_vectors or record.pretrained)],  # have other tests
+)
 
 
 def reader(name: str, **sizes: int) -> nn.Module:
     """A matcher that reads words, of seven regions."""
-    own = {"regions": 7} if name in ("saf", "sgr") else {}
-    return MATCHERS[name].kind(**SIZES | own | sizes)
+    own = {"regions": 7} if name in ("saf", "sgr", "linear") else {}
+    given = SIZES | own | sizes
+    if name == "linear":  # has no vectors of words
+        del given["word"]
+    return MATCHERS[name].kind(**given)
 
 
 @each_that_reads_words
@@ -262,7 +266,7 @@ def test_every_matcher_that_reads_words_is_a_module(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "own"),
-    [("scan", {})] + [(name, {"meta": meta}) for name in ("bow", "saf", "sgr", "vse") for meta in (0, 4)],
+    [("scan", {}), ("linear", {})] + [(name, {"meta": meta}) for name in ("bow", "saf", "sgr", "vse") for meta in (0, 4)],
 )
 def test_half_precision_ends_before_similarities_which_a_temperature_magnifies(name: str, own: dict[str, int]) -> None:
     matcher = as_module(reader(name, **own)).eval()

@@ -78,7 +78,7 @@ def built(chosen: config.Config) -> Method:
     return chosen.record.build(
         make_learner=lambda: Learner(lambda: torch.nn.Linear(1, 1)),
         pairs=4,
-        plan=Plan(epochs=2, batch_size=4),
+        plan=Plan(epochs=2, batch_size=4, matcher=MATCHERS[chosen.matcher.name]),
         **chosen.of_method(),
     )
 

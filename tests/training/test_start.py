@@ -214,7 +214,7 @@ def test_another_number_of_networks_is_refused(
 def test_each_network_of_two_begins_from_its_own_weights() -> None:
     def beginnings(networks: int, weights: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
         learnt = build.Learnt(weights)
-        for make in build._matcher_makers(lambda: torch.nn.Linear(1, 1, bias=False), learnt, networks):
+        for make in build._matcher_makers(lambda: torch.nn.Linear(1, 1, bias=False), learnt, networks, networks):
             yield make().state_dict()
 
     one, other = torch.tensor([[1.0]]), torch.tensor([[2.0]])
