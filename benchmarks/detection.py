@@ -6,7 +6,9 @@
 Takes the folder that `crcl reproduce` wrote to, or single run folders. Detection of the mismatched training pairs is
 by a run's beliefs and by the similarity of its best matcher. `--crowd` are people's judgements of test pairs
 (Flickr8k's human_crowd.txt); without it that column is empty. Runs that differ in their seeds alone are one row, mean
-± standard deviation. Seconds are those of a run's median epoch times its epochs, so that a pause does not count.
+± standard deviation. Runs without injected mismatches have no detection scores. Seconds are those of all epochs, with
+what a method does before and after them; an epoch after the first counts at most ten times the median, so that a long
+pause does not count.
 """
 
 import argparse
@@ -17,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from crcl.config import Config, to_dict
+from crcl.config import Config, differences, to_dict
 from crcl.data.split import Split
 from crcl.experiments.tables import spread
 from crcl.metrics import detection
@@ -48,12 +50,15 @@ def runs_in(folder: Path) -> Iterator[Path]:
 def render(paths: Sequence[Path], crowd: Path | None) -> str:
     """A Markdown table with a row for all seeds of one training."""
     rows: dict[str, list[dict[str, float]]] = {}
-    labels: dict[str, str] = {}
+    configs: dict[str, Config] = {}
+    names: dict[str, str] = {}
     for path in paths:
         run, config, values = measured(path, crowd)
         key = json.dumps(_without_seeds(config))
         rows.setdefault(key, []).append(values)
-        labels.setdefault(key, _label(run, config))
+        configs.setdefault(key, config)
+        names.setdefault(key, run.path.name)
+    labels = {key: f"{_label(config, list(configs.values()))}, {names[key]}" for key, config in configs.items()}
     lines = [f"| run | {' | '.join(COLUMNS)} | seeds |", "|---|" + "---|" * (len(COLUMNS) + 1)]
     for key in sorted(rows, key=lambda key: labels[key]):
         found = rows[key]
@@ -80,8 +85,9 @@ def measured(path: Path, crowd: Path | None) -> tuple[Run, Config, dict[str, flo
 
 
 def seconds(folder: Path) -> float:
+    """Seconds of training; methods that judge all pairs after some epochs have epochs of very different lengths."""
     timing = [json.loads(line)["seconds"] for line in (folder / "timing.jsonl").read_text("utf-8").splitlines()]
-    return float(np.median(timing) * len(timing))
+    return float(timing[0] + np.minimum(timing[1:], 10 * np.median(timing)).sum())
 
 
 def agreement(sims: np.ndarray, test: Split, crowd: Path) -> float:
@@ -101,10 +107,26 @@ def agreement(sims: np.ndarray, test: Split, crowd: Path) -> float:
     return float(roc_auc_score(matches, scores))
 
 
-def _label(run: Run, config: Config) -> str:
-    pieces = list(config.schedule_pieces())
-    noise = describe_noise(config).partition(", seed")[0]
-    return f"{config.method} on {config.matcher.name}, {noise}, pieces {pieces}, {run.path.name}"
+def _label(config: Config, all_configs: Sequence[Config]) -> str:
+    """What is trained and how; settings in which runs differ that are told the same are named."""
+    sections = {*config.record.sections, "matcher", "train"}
+    keys = {
+        key
+        for other in all_configs
+        if _told(other) == _told(config)
+        for key in differences(other, config)
+        if key.partition(".")[0] in sections and key != "train.seed"
+    }
+    return ", ".join([_told(config), *(f"{key}={config.get(key)}" for key in sorted(keys))])
+
+
+def _told(config: Config) -> str:
+    noise = (
+        f"{describe_noise(config).partition(', seed')[0]} mismatched"
+        if config.noise.rate or config.noise.file
+        else "no mismatches"
+    )
+    return f"{config.method} on {config.matcher.name}, {noise}, pieces {list(config.schedule_pieces())}"
 
 
 def _without_seeds(config: Config) -> dict[str, object]:

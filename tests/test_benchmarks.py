@@ -52,6 +52,34 @@ def test_detection_has_a_row_for_all_seeds_of_a_training(tmp_path):
     assert detection.measured(paths[0], None)[2].keys() == {*detection.COLUMNS} - {"people AUROC"}
 
 
+def test_detection_tells_runs_of_relink_apart_and_those_without_mismatches(tmp_path):
+    data = write_folder(tmp_path / "data")
+    given = {
+        "image": ["noise.level=image", "noise.rate=0.4"],
+        "alone": ["noise.level=image", "noise.rate=0.4", "relink.ensemble=false"],
+        "clean": ["noise.rate=0"],
+        "linear": ["noise.rate=0", "matcher.name=linear"],
+    }
+    paths = []
+    for name, settings in given.items():
+        config = small_config(data, "method=relink", "train.pieces=[2]", *settings)
+        paths.append(session.train(config, tmp_path / name).path)
+    lines = {
+        line.partition("|")[2].partition("|")[0].strip(): line for line in detection.render(paths, None).splitlines()
+    }
+    at_40 = "relink on bow, 40% at image level mismatched, pieces [2], relink.ensemble"
+    clean = ("relink on bow, no mismatches, pieces [2], clean", "relink on linear, no mismatches, pieces [1], linear")
+    assert lines.keys() == {"run", "---", f"{at_40}=True, image", f"{at_40}=False, alone", *clean}
+    assert all(lines[name].count("–") == 4 for name in clean)
+    assert all(lines[name].count("–") == 1 for name in lines if name.startswith(at_40))
+
+
+def test_seconds_count_the_fit_before_the_first_epoch_and_no_long_pause(tmp_path):
+    lines = [f'{{"seconds": {value}}}' for value in (40, 2, 9, 2, 2000)]
+    (tmp_path / "timing.jsonl").write_text("\n".join(lines))
+    assert detection.seconds(tmp_path) == 40 + 2 + 9 + 2 + 90
+
+
 def test_agreement_leaves_pairs_of_an_image_with_its_own_captions_out(tmp_path):
     data, crowd = write_folder(tmp_path / "data"), tmp_path / "crowd.txt"
     test = detection.inputs.open_pairs(small_config(data)).split("test")
