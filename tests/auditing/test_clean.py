@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,14 @@ import pytest
 from reading import read
 from tiny import Answer, call, small_config, write_folder
 
-from crcl.auditing.clean import Cleaned, _with_key, clean
+import crcl as front_door
+from crcl.auditing.clean import Cleaned, _with_key, _with_member, clean
+from crcl.auditing.partners import choose_moves, moves
+from crcl.data.sources.base import Location
 from crcl.data.split import Split
 from crcl.errors import InputError
+from crcl.methods.base import Partners
+from crcl.runs.folder import Run
 from crcl.training import session
 
 Crcl = Callable[..., Answer]
@@ -110,6 +116,87 @@ def test_marked_rows_all_stay_and_have_their_belief(tmp_path: Path, suffix: str)
         assert schema.remove(schema.get_field_index("correspondence")).equals(
             pa.parquet.read_schema(table), check_metadata=True
         )
+
+
+def moved_to(pairs: Split, **images: str) -> np.ndarray:
+    """The image that each pair is moved to by its row, as in row1="2.jpg"."""
+    numbers = {f"row{row}": place for place, row in enumerate(pairs.rows)}
+    found = np.full(len(pairs), -1)
+    for row, name in images.items():
+        found[numbers[row]] = list(pairs.image_ids).index(name)
+    return found
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_a_moved_row_names_another_image_and_stays_as_it_is_otherwise(tmp_path: Path, suffix: str) -> None:
+    table = written(tmp_path, suffix)
+    before, output, pairs = table.read_bytes(), tmp_path / f"cleaned{suffix}", pairs_of(table)
+    done = clean(table, output, pairs, BELIEFS, moved=moved_to(pairs, row1="2.jpg"))
+    assert done == Cleaned(removed=1, kept=5, unjudged=2, moved=1)
+    expected = [row | ({"image": "2.jpg"} if number == 1 else {}) for number, row in enumerate(rows_of(table))]
+    del expected[5]  # the other suspect
+    assert rows_of(output) == expected
+    assert table.read_bytes() == before
+    again = read(output, features=tmp_path / "features.npy", ids=tmp_path / "ids.txt")
+    assert again.captions[1] == pairs.captions[1]
+    assert again.image_ids[again.image_index[1]] == "2.jpg"
+    if suffix == ".parquet":
+        assert pa.parquet.read_schema(output).equals(pa.parquet.read_schema(table), check_metadata=True)
+
+
+def test_only_the_image_of_a_moved_csv_record_changes_a_byte(tmp_path: Path) -> None:
+    table = written(tmp_path, ".csv")
+    lines = [
+        b'\xef\xbb\xbfcaption,id,"image",split,note\r\n',
+        b'"a ""quoted"", dog",007,0.jpg,train,\xff latin\r\n',
+        b'a cat, 1e5,"one, two.jpg",train,"N""A"\n',
+        b'5" pipe,8,2.jpg,dev,\n',
+        b'"two\r\nlines",9,  0.jpg,train,x',
+    ]
+    table.write_bytes(b"".join(lines))
+    (tmp_path / "ids.txt").write_text("0.jpg\none, two.jpg\n2.jpg\n")
+    pairs = read(table)
+    moved = moved_to(pairs, row0="one, two.jpg", row1="0.jpg", row3="one, two.jpg")
+    clean(table, tmp_path / "moved.csv", pairs, np.zeros(3, np.float32), moved=moved)
+    assert (tmp_path / "moved.csv").read_bytes() == (
+        lines[0] + lines[1].replace(b"0.jpg", b'"one, two.jpg"') + lines[2].replace(b"one, two.jpg", b"0.jpg")
+        + lines[3] + lines[4].replace(b"  0.jpg", b'"one, two.jpg"')
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "moved"),
+    [
+        ('{"image":"0.jpg",  "c": "a }, \\"image\\": 3"}\n', '{"image":"é.jpg",  "c": "a }, \\"image\\": 3"}\n'),
+        ('\ufeff{ "c": {"image": [{}]}, "image" : "x" }\r\n', '\ufeff{ "c": {"image": [{}]}, "image" : "é.jpg" }\r\n'),
+    ],
+)
+def test_only_the_image_of_a_moved_json_line_changes(line: str, moved: str) -> None:
+    assert _with_member(line, "image", "é.jpg") == moved
+
+
+def test_image_names_that_are_numbers_stay_numbers_in_json() -> None:
+    assert _with_member('{"image": 7, "caption": "a dog"}', "image", "12") == '{"image": 12, "caption": "a dog"}'
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.large_string(), pa.dictionary(pa.int16(), pa.string())])
+def test_the_image_column_of_a_parquet_file_keeps_its_type(tmp_path: Path, kind: pa.DataType) -> None:
+    table = tmp_path / "pairs.parquet"
+    names = pa.array(["10", "11", None, "10"]).cast(pa.string())
+    names = names.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else names.cast(kind)
+    captions = pa.array(["a dog", "a cat", "nothing", "a car"])
+    pa.parquet.write_table(pa.table({"image": names, "caption": captions}), table)
+    pairs = Split(
+        captions=["a dog", "a cat", "a car"],
+        image_index=np.array([0, 1, 0]),
+        features=np.zeros((2, 1, 1), np.float32),
+        image_ids=["10", "11"],
+        caption_rows=np.array([0, 1, 3]),
+    )
+    clean(table, tmp_path / "moved.parquet", pairs, np.ones(3, np.float32), moved=np.array([1, -1, -1]))
+    found = pa.parquet.read_table(tmp_path / "moved.parquet")
+    assert found["image"].type == kind
+    assert found["image"].cast(pa.string()).to_pylist() == ["11", "11", None, "10"]
 
 
 def test_records_of_a_csv_file_are_kept_byte_by_byte(tmp_path: Path) -> None:
@@ -290,3 +377,89 @@ def test_the_command_refuses_what_is_no_table(crcl: Crcl, tmp_path: Path) -> Non
     assert answer.code == 2
     assert "not a table" in answer.err
     assert "column 'row' says which captions to leave out" in answer.err
+
+
+@pytest.fixture(scope="module")
+def relinked(trained: tuple[Path, Path]) -> Path:
+    """A run of method relink on the same table."""
+    settings = {"noise.rate": 0.0, "method": "relink", "matcher.name": "linear", "train.pieces": [1]}
+    return session.train(small_config(trained[0], **settings), trained[1].with_name("relinked")).path
+
+
+def with_partners(run: Path, folder: Path, moves: dict[int, tuple[int, float]]) -> Path:
+    """A copy of a run that disbelieves some captions, by number, and believes in another image."""
+    copy = shutil.copytree(run, folder / "believing")
+    opened = Run.open(copy)
+    images, beliefs = opened.load_partners() or (np.empty(0), np.empty(0))
+    beliefs[:] = 0
+    shown = np.ones(opened.sizes["pairs"], np.float32)
+    for row, (image, belief) in moves.items():
+        images[row, 3], beliefs[row, 3], shown[row] = image, belief, 1 - belief
+    opened.save_ledger(shown)
+    opened.save_partners(images, beliefs)
+    return copy
+
+
+def test_the_command_moves_captions_to_the_image_they_belong_to_and_removes_the_other_suspects(
+    crcl: Crcl, trained: tuple[Path, Path], relinked: Path, tmp_path: Path
+) -> None:
+    table = trained[0]
+    pairs = read(table)
+    moves = {0: (4, 0.95), 5: (7, 0.9), 9: (2, 0.89)}
+    run = with_partners(relinked, tmp_path, moves)
+    words = ["clean", run, "-o", tmp_path / "cleaned.csv", "--relink", "0.9"]
+    answer = crcl(*words)
+    assert answer.code == 0, answer.err
+    assert "1 rows removed, 47 kept, 2 of these moved to another image, at threshold 0.5" in answer.out
+    expected = rows_of(table)
+    for row in (0, 5):
+        expected[pairs.rows[row]]["image"] = str(pairs.image_ids[moves[row][0]])
+    del expected[pairs.rows[9]]
+    assert rows_of(tmp_path / "cleaned.csv") == expected
+    audit = front_door.audit(run)
+    assert audit.clean(tmp_path / "by audit.csv", relink=0.9).moved == 2
+    assert (tmp_path / "by audit.csv").read_bytes() == (tmp_path / "cleaned.csv").read_bytes()
+    assert front_door.clean(run, tmp_path / "all.csv", relink=0.5).moved == 3
+
+
+def test_what_cannot_be_moved_is_refused_with_what_to_do(
+    crcl: Crcl, trained: tuple[Path, Path], relinked: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "cleaned.csv"
+    for run, words, told in (
+        (trained[1], ["--relink", "0.9"], "has no beliefs in other images"),
+        (relinked, ["--relink", "0"], "above 0 and at most 1"),
+        (relinked, ["--relink", "1.01"], "above 0 and at most 1"),
+        (relinked, ["--relink", "nan"], "above 0 and at most 1"),
+        (relinked, ["--relink", "0.9", "--mark"], "give --mark or --relink"),
+    ):
+        answer = crcl("clean", run, "-o", output, *words)
+        assert answer.code == 2
+        assert told in answer.err
+        assert not output.exists()
+
+
+def test_images_that_are_known_by_their_row_are_not_moved(relinked: Path, trained: tuple[Path, Path]) -> None:
+    run, pairs = Run.open(relinked), read(trained[0])
+    by_row = Location(str(trained[0]), text_features="vectors.npy")
+    with pytest.raises(InputError, match=r"images are known by their row.*pass ids="):
+        moves(run, by_row, pairs, np.ones(len(pairs), np.float32), 0.9)
+    assert moves(run, by_row, pairs, np.ones(len(pairs), np.float32), None) is None
+
+
+def test_a_caption_is_moved_to_the_most_believed_image_unless_that_has_it_already() -> None:
+    pairs = Split(
+        captions=["a dog", "a dog", "a cat", "a car", "a cow", "a cow"],
+        image_index=np.array([0, 1, 2, 3, 0, 1]),
+        features=np.zeros((4, 1, 1), np.float32),
+        image_ids=["0", "1", "2", "3"],
+    )
+    partners = Partners(
+        np.array([[1, 2], [2, 3], [0, 1], [0, 1], [3, 2], [3, 2]]),
+        np.array([[0.9, 0.0], [0.1, 0.9], [0.5, 0.1], [0.4, 0.1], [0.9, 0.0], [0.9, 0.0]], np.float32),
+    )
+    shown = np.array([0.1, 0.0, 0.4, 0.5, 0.1, 0.1], np.float32)
+    # row 0: image 1 has "a dog" already; row 3: its own image is believed more; row 5: as row 4
+    assert choose_moves(partners, pairs, shown, 0.4).tolist() == [-1, 3, 0, -1, 3, -1]
+    assert choose_moves(partners, pairs, shown, 0.9).tolist() == [-1, 3, -1, -1, 3, -1]
+    assert choose_moves(partners, pairs, shown, 0.91).tolist() == [-1] * 6

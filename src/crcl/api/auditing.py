@@ -119,6 +119,7 @@ def clean(
     *,
     threshold: float | None = None,
     precision: float | None = None,
+    relink: float | None = None,
     mark: bool = False,
     data: Any = None,
     overwrite: bool = False,
@@ -131,13 +132,16 @@ def clean(
         path: The file to write, in the format of that table. The table itself is never touched.
         threshold: Remove pairs with a lower correspondence.
         precision: Or remove as many as possible at this estimated precision.
+        relink: Move captions that belong to another image with at least this belief, such as 0.9, to that image; only
+            their image changes. The run must be trained with method `relink`.
         mark: Keep all rows, and add a column `correspondence` instead.
         data: The run's table, if it has moved: a path or pairs.
         overwrite: Replace an existing file.
         progress: True shows messages on the terminal; a `Progress` of your own receives them.
 
     Returns:
-        How many rows were removed, how many were kept, how many of these were not judged; and the threshold.
+        How many rows were removed, how many were kept, how many of these were not judged or were moved; and the
+        threshold.
 
     Example:
         >>> crcl.clean("pairs-audit/run", "cleaner.csv", threshold=0.2)
@@ -148,7 +152,15 @@ def clean(
     config = stored_config(opened)
     pairs = run_data(config, data)
     return clean_run(
-        opened, config, pairs, Path(path), choice, mark=mark, overwrite=overwrite, progress=receiver(progress)
+        opened,
+        config,
+        pairs,
+        Path(path),
+        choice,
+        relink=relink,
+        mark=mark,
+        overwrite=overwrite,
+        progress=receiver(progress),
     )
 
 

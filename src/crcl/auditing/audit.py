@@ -4,13 +4,14 @@ from pathlib import Path
 
 from crcl.auditing.clean import Cleaned, clean, refuse_output
 from crcl.auditing.findings import find
+from crcl.auditing.partners import check_relink, moves
 from crcl.auditing.prepare import recorded_image_folder
 from crcl.auditing.report.thumbnails import find_in_folder
 from crcl.auditing.result import Audit, Origin, suggest_more
 from crcl.auditing.thresholds import Choice, choose_threshold, read_correspondences, refuse_unsure
 from crcl.config import Config
 from crcl.data.pairs import Pairs
-from crcl.data.sources.rows import USUAL
+from crcl.data.sources.base import Location
 from crcl.progress import SILENT, Progress
 from crcl.retrieval.model import Model
 from crcl.runs.describe import conditions, report_unfinished
@@ -74,11 +75,13 @@ def clean_run(
     path: Path,
     choice: Choice,
     *,
+    relink: float | None = None,
     mark: bool = False,
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> Cleaned:
     """Write the table of a run again without the suspects, from the run's correspondences alone."""
+    check_relink(relink, mark=mark)
     where = "" if data.location is None else data.location.path
     refuse_output(Path(where), path, overwrite=overwrite)
     report_unfinished(run, config, progress)
@@ -88,7 +91,16 @@ def clean_run(
     threshold = choose_threshold(correspondences, choice, own=own, method=config.method, progress=progress)
     refuse_unsure(correspondences, choice.threshold, run.path, mark=mark)
     pairs = audited_pairs(run, config, data)
-    columns = data.location.columns if data.location is not None else USUAL
+    location = data.location or Location(where)
+    beliefs = run.load_ledger()
     return clean(
-        where, path, pairs, run.load_ledger(), threshold=threshold, mark=mark, overwrite=overwrite, columns=columns
+        where,
+        path,
+        pairs,
+        beliefs,
+        threshold=threshold,
+        moved=moves(run, location, pairs, beliefs, relink),
+        mark=mark,
+        overwrite=overwrite,
+        columns=location.columns,
     )

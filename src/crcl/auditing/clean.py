@@ -3,10 +3,13 @@
 CSV, TSV   records as they are in the file, quotes and line ends too; the correspondence is added as the last value
 JSONL      lines as they are; the correspondence is added as the last key
 Parquet    the same schema, row group by row group; the correspondence is added as the last column
+
+A row that is moved to another image gets another value in the column of images, and stays as it is otherwise.
 """
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,11 +32,13 @@ COLUMN = "correspondence"
 
 @dataclass(frozen=True)
 class Cleaned:
-    """How many rows were removed, how many were kept, and how many of the kept ones were not judged."""
+    """How many rows were removed, how many were kept, and how many of the kept ones were not judged or were moved."""
 
     removed: int
     kept: int
     unjudged: int
+    moved: int = 0
+    """Rows that now name another image."""
     threshold: float = field(default=THRESHOLD, compare=False)
     """Pairs with a lower correspondence were suspects."""
 
@@ -47,6 +52,9 @@ class _Job:
     """Image and caption of the judged rows: the file is split into rows once more, which must come out the same."""
     correspondence: dict[int, np.float32]
     suspects: set[int]
+    """Rows to leave out, unless all are marked instead."""
+    moved: dict[int, str]
+    """The new image of the rows that are moved."""
     mark: bool
     columns: Columns
 
@@ -95,6 +103,7 @@ def clean(
     correspondence: np.ndarray,
     *,
     threshold: float = THRESHOLD,
+    moved: np.ndarray | None = None,
     mark: bool = False,
     overwrite: bool = False,
     columns: Columns = USUAL,
@@ -109,6 +118,7 @@ def clean(
         pairs: The judged pairs, read from the table.
         correspondence: (N,) of the pairs.
         threshold: Remove pairs with a lower correspondence.
+        moved: (N,) the image that each caption is moved to, or -1; pairs that are moved are not removed.
         mark: Keep all rows, and add a column `correspondence` instead.
         overwrite: Replace an existing file.
         columns: The names of the table's columns.
@@ -129,18 +139,21 @@ def clean(
     rows = pairs.rows.tolist()
     names = (str(pairs.image_ids[image]) for image in pairs.image_index)
     expected = ((name.strip(), caption.strip()) for name, caption in zip(names, pairs.captions, strict=True))
+    images = np.full(len(rows), -1) if moved is None else moved
+    suspects = (correspondence < threshold) & (images < 0)
     job = _Job(
         table,
         dict(zip(rows, expected, strict=True)),
         dict(zip(rows, correspondence, strict=True)),
-        {row for row, suspect in zip(rows, correspondence < threshold, strict=True) if suspect},
+        {rows[place] for place in np.flatnonzero(suspects)},
+        {rows[place]: str(pairs.image_ids[images[place]]) for place in np.flatnonzero(images >= 0)},
         mark,
         columns,
     )
     write = {".jsonl": _write_jsonl, ".parquet": _write_parquet}.get(table.suffix.lower(), _write_csv)
     total = _written(output, lambda temporary: write(job, temporary))
     removed = 0 if mark else len(job.suspects)
-    return Cleaned(removed, total - removed, total - len(rows), threshold)
+    return Cleaned(removed, total - removed, total - len(rows), len(job.moved), threshold)
 
 
 def _written(path: Path, write: Callable[[Path], int]) -> int:
@@ -169,6 +182,8 @@ def _write_csv(job: _Job, output: Path) -> int:
                 if len(values) != len(header):
                     raise _changed(job.table, f"row {row + 1} has {len(values)} values, the header {len(header)}")
                 job.check(row, values[image], values[caption])
+                if row in job.moved:
+                    record = _with_value(record, image, job.moved[row], delimiter)
                 if job.keeps(row):
                     value = job.correspondence.get(row)
                     more = f"{delimiter}{'' if value is None else str(value)}"
@@ -211,6 +226,21 @@ def _extended(record: str, more: str) -> str:
     return f"{whole}{more}{record[len(whole) :]}"
 
 
+def _with_value(record: str, column: int, value: str, delimiter: str) -> str:
+    """A record with another value in one column, quoted if the old one was or if it must be."""
+    # quoted text, in which quotes are doubled and anything else may occur, if any; then all up to the end of the value
+    one = re.compile(rf'(?:"(?:[^"]|"")*"?)?[^{delimiter}\r\n]*')
+    start = 0
+    for _ in range(column):
+        found = one.match(record, start)
+        start = (found.end() if found else start) + len(delimiter)
+    old = one.match(record, start)
+    end = old.end() if old else start
+    if record[start : start + 1] == '"' or re.search(rf'[{delimiter}"\r\n]', value):
+        value = '"' + value.replace('"', '""') + '"'
+    return record[:start] + value + record[end:]
+
+
 def _write_jsonl(job: _Job, output: Path) -> int:
     row = 0
     with _open(job.table, newline="\n") as source, _open(output, "w", newline="") as target:
@@ -225,6 +255,8 @@ def _write_jsonl(job: _Job, output: Path) -> int:
             job.check(row, *(found.get(name) for name in job.columns))
             if job.mark and COLUMN in found:
                 raise _has_column(job.table)
+            if row in job.moved:
+                line = _with_member(line, job.columns.image, job.moved[row])
             if job.keeps(row):
                 target.write(_with_key(line, job.correspondence.get(row)) if job.mark else line)
             row += 1
@@ -238,6 +270,28 @@ def _with_key(line: str, value: np.float32 | None) -> str:
     inside = inside.rstrip()
     comma = "" if inside.endswith("{") else ", "  # no key before it
     return f'{inside}{comma}"{COLUMN}": {"null" if value is None else str(value)}}}{rest}'
+
+
+def _with_member(line: str, key: str, value: str) -> str:
+    """The line of a JSON object with another value of one key, which stays a number where it was one."""
+    decoder = json.JSONDecoder()
+    blank = re.compile(r"[\s,:]*")
+    place = line.index("{") + 1
+    start = end = place
+    is_text = True
+    while not line.startswith("}", place := _after(blank, line, place)):
+        name, place = decoder.raw_decode(line, place)
+        first = _after(blank, line, place)
+        old, place = decoder.raw_decode(line, first)
+        if name == key:  # of a key that occurs twice the last value counts
+            start, end, is_text = first, place, isinstance(old, str)
+    return line[:start] + (json.dumps(value, ensure_ascii=False) if is_text else value) + line[end:]
+
+
+def _after(pattern: re.Pattern[str], text: str, place: int) -> int:
+    """Where a match of a pattern that may be empty ends."""
+    found = pattern.match(text, place)
+    return place if found is None else found.end()
 
 
 def _write_parquet(job: _Job, output: Path) -> int:
@@ -255,6 +309,10 @@ def _write_parquet(job: _Job, output: Path) -> int:
                 images, captions = (group[name].cast(pa.string()).to_pylist() for name in job.columns)
                 for place, image, caption in zip(rows, images, captions, strict=True):
                     job.check(place, image, caption)
+                if not job.moved.keys().isdisjoint(rows):
+                    names = [job.moved.get(place, image) for place, image in zip(rows, images, strict=True)]
+                    column = schema.get_field_index(job.columns.image)
+                    group = group.set_column(column, schema.field(column), _as_type(names, schema.field(column).type))
                 if job.mark:
                     correspondence = pa.array([job.correspondence.get(place) for place in rows], pa.float32())
                     group = group.append_column(schema.field(COLUMN), correspondence)
@@ -264,6 +322,13 @@ def _write_parquet(job: _Job, output: Path) -> int:
                 row += len(rows)
     job.check_count(row)
     return row
+
+
+def _as_type(names: list[str | None], kind: pa.DataType) -> pa.Array:
+    """Image names as values of a column's type."""
+    if pa.types.is_dictionary(kind):
+        return pa.array(names, kind.value_type).dictionary_encode().cast(kind)
+    return pa.array(names, pa.string()).cast(kind)
 
 
 def _open(path: Path, mode: str = "r", *, newline: str) -> Any:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from crcl.auditing.clean import Cleaned, clean, refuse_output
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings, check_output, write_table
+from crcl.auditing.partners import check_relink, moves
 from crcl.auditing.report.page import check_report_folder, write_report
 from crcl.auditing.report.thumbnails import FindImage
 from crcl.auditing.suggestions import Suggestions, join, suggest
@@ -254,19 +255,24 @@ class Audit:
                 advance=advance,
             )
 
-    def clean(self, path: str | Path, *, mark: bool = False, overwrite: bool = False) -> Cleaned:
+    def clean(
+        self, path: str | Path, *, relink: float | None = None, mark: bool = False, overwrite: bool = False
+    ) -> Cleaned:
         """Write a copy of the data without the suspects; all columns, values and the order stay as they are.
 
         Rows that were not trained on (held out, or without a caption or a usable image) are not judged, and stay.
 
         Args:
             path: The file to write, in the format of the data's table.
+            relink: Move captions that belong to another image with at least this belief, such as 0.9, to that image;
+                only their image changes. The run must be trained with method `relink`.
             mark: Keep all rows, and add a column `correspondence` instead.
             overwrite: Replace an existing file.
 
         Returns:
-            How many rows were removed, how many were kept, and how many of these were not judged.
+            How many rows were removed, how many were kept, and how many of these were not judged or were moved.
         """
+        check_relink(relink, mark=mark)
         path, location = Path(path), self._origin.data.location
         if location is None:
             raise InputError("the data is in memory only", hint="filter it by `suspects`, or audit a table on disk")
@@ -278,6 +284,7 @@ class Audit:
             self.findings.pairs,
             self.correspondence,
             threshold=self.threshold,
+            moved=moves(self.run, location, self.findings.pairs, self.correspondence, relink),
             mark=mark,
             overwrite=overwrite,
             columns=location.columns,
