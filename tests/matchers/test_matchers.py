@@ -266,7 +266,8 @@ def test_every_matcher_that_reads_words_is_a_module(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "own"),
-    [("scan", {}), ("linear", {})] + [(name, {"meta": meta}) for name in ("bow", "saf", "sgr", "vse") for meta in (0, 4)],
+    [("scan", {}), ("linear", {})]
+    + [(name, {"meta": meta}) for name in ("bow", "saf", "sgr", "vse") for meta in (0, 4)],
 )
 def test_half_precision_ends_before_similarities_which_a_temperature_magnifies(name: str, own: dict[str, int]) -> None:
     matcher = as_module(reader(name, **own)).eval()

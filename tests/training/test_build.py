@@ -49,7 +49,8 @@ def test_every_method_trains_every_matcher_it_goes_with_and_leaves_a_run_that_ca
     chosen = small_config(data, f"matcher.name={matcher}", method=method)
     run = session.train(chosen, tmp_path / "run")
     epochs = 3 if method == "crcl" else 2  # the plain ones train the last piece only
-    assert len(run.metrics()) == epochs
+    at_once = method == "relink" and matcher == "linear"
+    assert len(run.metrics()) == (1 if at_once else epochs)
     beliefs = run.load_ledger()
     assert beliefs.shape == (48,)
     assert ((beliefs >= 0) & (beliefs <= 1)).all()

@@ -83,8 +83,8 @@ class LinearModel:
     def fit(self, beliefs: Beliefs) -> list[Projections]:
         """A model for each fold, fitted on the other folds, weighted by the beliefs."""
         parts = [self._products(beliefs, fold) for fold in range(self.folds)]
-        total = _Products.add(parts)
-        return [self._fit(total.without(part)) for part in parts]
+        # added up, not subtracted from a total: no rounding of the fold's own products may reach its judge
+        return [self._fit(_Products.add([*parts[:fold], *parts[fold + 1 :]])) for fold in range(self.folds)]
 
     def fit_all(self, beliefs: Beliefs) -> Projections:
         """One model of all pairs, to match images and captions that are not among them."""
@@ -116,7 +116,8 @@ class LinearModel:
 
     def _fit(self, found: "_Products") -> Projections:
         sums = cca.Sums(found.images, found.texts)
-        cross = cca.cross_covariance(found.products, found.weight, self.image_side, self.text_side, sums)
+        weight = max(found.weight, 1e-12)
+        cross = cca.cross_covariance(found.products, weight, self.image_side, self.text_side, sums)
         return cca.fit(cross, self.image_side, self.text_side, dimensions=self.dimensions)
 
 
@@ -142,14 +143,6 @@ class _Products:
             total.images += part.images
             total.texts += part.texts
         return total
-
-    def without(self, part: "_Products") -> "_Products":
-        return _Products(
-            self.products - part.products,
-            max(self.weight - part.weight, 1e-12),
-            self.images - part.images,
-            self.texts - part.texts,
-        )
 
 
 def all_shown(pairs: int) -> Beliefs:
@@ -222,7 +215,7 @@ def text_vectors(texts: Rows, model: Projections, rows: np.ndarray) -> Tensor:
 def _moments(vectors: Rows, rows: np.ndarray, ridge: cca.Ridge) -> cca.Side:
     total, squares = np.zeros(vectors.size), np.zeros((vectors.size, vectors.size))
     # about a mean far from 0, products in float32 would round small variances away
-    shift = np.float32(0) if vectors.sparse else vectors.read(rows[:256]).mean(0).astype(np.float32)
+    shift = np.zeros(1, np.float32) if vectors.sparse else vectors.read(rows[:256]).mean(0).astype(np.float32)
     for part in np.array_split(rows, max(len(rows) // 4096, 1)):
         block = vectors.read(part)
         block = block if vectors.sparse else block - shift
