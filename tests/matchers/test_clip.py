@@ -268,11 +268,12 @@ def test_training_batches_show_captions_and_pixels_as_they_are(
         np.testing.assert_array_equal(batch.regions.numpy(), data.train.gather(data.train.image_index[batch.pairs]))
 
 
+@pytest.mark.parametrize("method", ["crcl", "relink"])  # relink starts from the vectors of the published model
 def test_a_training_that_was_stopped_ends_as_if_it_had_not_been_without_the_model(
-    models: dict[str, Path], table: Path, pixels: dict[str, Path], tmp_path: Path
+    models: dict[str, Path], table: Path, pixels: dict[str, Path], tmp_path: Path, method: str
 ) -> None:
     model = shutil.copytree(models["clip"], tmp_path / "model")
-    settings = chosen({"clip": model}, table, pixels, "train.save_minutes=0")
+    settings = chosen({"clip": model}, table, pixels, "train.save_minutes=0", method=method)
     session.train(settings, tmp_path / "whole")
     with pytest.raises(Stop):
         session.train(settings, tmp_path / "stopped", progress=StopAfter(6))

@@ -68,7 +68,7 @@ def hardest(tmp_path_factory: pytest.TempPathFactory) -> Reached:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["crcl", "complementary", "infonce"])
+@pytest.mark.parametrize("method", ["crcl", "complementary", "infonce", "relink"])
 def test_on_noisy_scenes_it_beats_plain_training_with_hardest_triplets(
     method: str, hardest: Reached, tmp_path: Path
 ) -> None:
