@@ -17,46 +17,33 @@ from torch import Tensor
 from crcl.methods.relink import cca, posterior
 from crcl.methods.relink.cca import Projections
 from crcl.methods.relink.inputs import Rows, blocks, unit
-from crcl.methods.relink.posterior import Beliefs, Prior, Ratios, Similarities
+from crcl.methods.relink.posterior import Beliefs, Prior, Ratios
+from crcl.methods.relink.siblings import FoldVectors, Shown, Siblings, compare
 
-FOLDS, ROUNDS, DIMENSIONS = 4, 4, 128
+FOLDS, DIMENSIONS = 4, 128
+ALONE, ROUNDS = 3, 5
+"""Rounds of fits and beliefs without the help of siblings, and in all."""
 VECTORS, WORDS = cca.Ridge(relative=1.0), cca.Ridge(absolute=1e-3)
 """Ridges of vectors (of images, or of captions), and of bags of words."""
 SAMPLE = 2000
 """Captions of each fold that the temperature is fitted on."""
-FoldVectors = tuple[np.ndarray, Tensor, Tensor]
-"""The captions of a fold by number, and the unit vectors of all images `(M, D)` and of these captions `(n, D)`."""
 _LEAST = 1e-3  # beliefs in other images below this are left out of fits
 _STREAM = 0x11EA  # keeps the random numbers of folds apart from others drawn with the same seed
 
 
-@dataclass(frozen=True)
-class Shown:
-    """The N pairs as they are shown."""
+def divide(images: np.ndarray, originals: np.ndarray, *, folds: int, seed: int) -> Shown:
+    """Divide the pairs into folds by image.
 
-    images: np.ndarray
-    """(N,) int64, the image shown with each caption"""
-    folds: np.ndarray
-    """(N,) int64, the fold of each pair"""
-    fitted: np.ndarray
-    """(N,) bool, whether a pair takes part in fits; decoys do not"""
-
-    @classmethod
-    def divide(cls, images: np.ndarray, originals: np.ndarray, *, folds: int, seed: int) -> "Shown":
-        """Divide the pairs into folds by image.
-
-        Args:
-            images: The image shown with each caption, decoys last.
-            originals: The pair whose caption each decoy repeats; a decoy is judged in the fold of that pair.
-            folds: Number of folds.
-            seed: Seed of the division.
-        """
-        count = int(images.max(initial=-1)) + 1
-        fold_of = np.random.default_rng([_STREAM, seed]).permutation(count) % folds
-        of_pair = fold_of[images]
-        pairs = len(images) - len(originals)
-        of_pair[pairs:] = of_pair[originals]
-        return cls(images, of_pair, np.arange(len(images)) < pairs)
+    Args:
+        images: The image shown with each caption, decoys last.
+        originals: The pair whose caption each decoy repeats; a decoy is judged in the fold of that pair.
+        folds: Number of folds.
+        seed: Seed of the division.
+    """
+    count = int(images.max(initial=-1)) + 1
+    of_pair = (np.random.default_rng([_STREAM, seed]).permutation(count) % folds)[images]
+    of_pair[len(images) - len(originals) :] = of_pair[originals]
+    return Shown(images, of_pair, originals)
 
 
 class LinearModel:
@@ -90,13 +77,13 @@ class LinearModel:
         """One model of all pairs, to match images and captions that are not among them."""
         return self._fit(_Products.add([self._products(beliefs, fold) for fold in range(self.folds)]))
 
-    def fold_vectors(self, projections: Sequence[Projections]) -> list[FoldVectors]:
-        """The vectors by which the captions of each fold are judged."""
-        rows = [np.flatnonzero(self.shown.folds == fold) for fold in range(self.folds)]
-        return [
-            (own, image_vectors(self.images, model), text_vectors(self.texts, model, own))
-            for own, model in zip(rows, projections, strict=True)
-        ]
+    def fold_vectors(self, fold: int, model: Projections) -> FoldVectors:
+        """The vectors by which the captions of a fold are judged."""
+        return FoldVectors(
+            np.flatnonzero(self.shown.folds == fold),
+            image_vectors(self.images, model),
+            text_vectors(self.texts, model),
+        )
 
     def _products(self, beliefs: Beliefs, fold: int) -> "_Products":
         """Weighted sums over the pairs of one fold."""
@@ -153,6 +140,7 @@ def all_shown(pairs: int) -> Beliefs:
 def judge(
     vectors: Sequence[FoldVectors],
     shown: Shown,
+    siblings: Siblings | None = None,
     *,
     others: int = posterior.OTHERS,
     near: float | None = None,
@@ -161,34 +149,31 @@ def judge(
     """Log-ratios of all captions, each by the vectors of its fold, at the temperature that explains a sample best.
 
     Args:
-        vectors: The captions of each fold with the vectors that judge them.
+        vectors: The vectors by which the captions of each fold are judged.
         shown: The pairs.
+        siblings: What is known of the other captions of an image, if these are to help.
         others: Number of other images to keep for each caption.
         near: A temperature to start the search from.
         seed: Seed of the sample.
     """
     rng = np.random.default_rng([_STREAM, seed, 1])
     samples = []
-    for rows, images, texts in vectors:
-        places = np.flatnonzero(shown.fitted[rows])
-        chosen = torch.from_numpy(np.sort(rng.permutation(places)[: _sample_size(len(images))]))
-        if len(chosen):
-            samples.append(Similarities(images, texts[chosen], _shown(shown, rows[chosen.numpy()], images)))
+    for fold in vectors:
+        rows = rng.permutation(fold.rows[shown.fitted[fold.rows]])[: _sample_size(len(fold.images))]
+        if len(rows):
+            samples.append(compare(fold, shown, np.sort(rows), siblings))
     prior = posterior.fit_prior(samples, near=near)
     del samples
-    found = Ratios.empty(len(shown.images), min(others, len(vectors[0][1]) - 1))
-    for rows, images, texts in vectors:
-        sims = Similarities(images, texts, _shown(shown, rows, images))
-        counted = torch.from_numpy(shown.fitted[rows]).to(images.device)
+    found = Ratios.empty(len(shown.images), min(others, len(vectors[0].images) - 1))
+    for fold in vectors:
+        rows = fold.rows
+        sims = compare(fold, shown, rows, siblings)
+        counted = torch.from_numpy(shown.fitted[rows]).to(fold.images.device)
         offsets = posterior.image_offsets(sims, prior.temperature, None if bool(counted.all()) else counted)
         own = posterior.ratios(sims, prior.temperature, offsets, others=others)
         found.shown[rows], found.images[rows], found.others[rows] = own.shown, own.images, own.others
     rate, _ = posterior.fit_rate(found.shown[shown.fitted])
     return found, Prior(prior.temperature, rate)
-
-
-def _shown(shown: Shown, rows: np.ndarray, images: Tensor) -> Tensor:
-    return torch.from_numpy(shown.images[rows]).to(images.device)
 
 
 def _sample_size(images: int) -> int:
@@ -202,13 +187,10 @@ def image_vectors(images: Rows, model: Projections) -> Tensor:
     return torch.from_numpy(np.concatenate(parts))
 
 
-def text_vectors(texts: Rows, model: Projections, rows: np.ndarray) -> Tensor:
-    """Unit vectors of some captions. (len(rows), D) float32"""
+def text_vectors(texts: Rows, model: Projections) -> Tensor:
+    """Unit vectors of all captions. (N, D) float32"""
     constant = model.text_mean @ model.text_weights
-    parts = [
-        unit(texts.read(part) @ model.text_weights - constant)
-        for part in np.array_split(rows, max(len(rows) // 4096, 1))
-    ]
+    parts = [unit(texts.read(rows) @ model.text_weights - constant) for rows in blocks(len(texts))]
     return torch.from_numpy(np.concatenate(parts).astype(np.float32))
 
 

@@ -18,9 +18,10 @@ from crcl.methods.epochs import CompletedSteps
 from crcl.methods.relink import linear, posterior
 from crcl.methods.relink.cca import Projections
 from crcl.methods.relink.inputs import Rows, Stored, bag_weights, blocks, linear_rows
-from crcl.methods.relink.linear import FoldVectors, LinearModel, Shown
+from crcl.methods.relink.linear import LinearModel
 from crcl.methods.relink.posterior import Beliefs
 from crcl.methods.relink.settings import RelinkSettings
+from crcl.methods.relink.siblings import FoldVectors, Siblings, shared_fate
 from crcl.progress import Clock, StepLog
 
 LABEL = 0.5
@@ -63,6 +64,7 @@ class Relink:
         self.projections: list[dict[str, Tensor]] = []
         self.rounds = 0
         self.temperature = 0.0
+        self.together = 0.0
 
     @property
     def matcher(self) -> Matcher:
@@ -119,7 +121,7 @@ class Relink:
     def _linear_model(self, batches: Batches) -> LinearModel:
         if self._model is None:
             originals = np.empty(0, np.int64) if self.plan.originals is None else self.plan.originals
-            shown = Shown.divide(batches.pairs.image_index, originals, folds=self.settings.folds, seed=batches.seed)
+            shown = linear.divide(batches.pairs.image_index, originals, folds=self.settings.folds, seed=batches.seed)
             images, texts = self._published_rows(batches) if self.plan.matcher.pretrained else linear_rows(batches)
             self._model = LinearModel(images, texts, shown, dimensions=self._dimensions(), seed=batches.seed)
         return self._model
@@ -140,10 +142,15 @@ class Relink:
         """One round of the linear model: fit on the beliefs, then judge."""
         model = self._linear_model(batches)
         projections = model.fit(self.beliefs)
+        vectors = [model.fold_vectors(fold, one) for fold, one in enumerate(projections)]
+        siblings = Siblings(self.beliefs.shown, self.together) if self.rounds >= linear.ALONE else None
         near = self.temperature or None
-        ratios, prior = linear.judge(model.fold_vectors(projections), model.shown, near=near, seed=batches.seed)
+        ratios, prior = linear.judge(vectors, model.shown, siblings, near=near, seed=batches.seed)
         self.beliefs = posterior.beliefs(ratios, prior.rate, len(model.images))
         self.temperature = prior.temperature
+        if self.rounds < linear.ALONE:
+            fitted = model.shown.fitted
+            self.together = shared_fate(self.beliefs.shown[fitted], model.shown.images[fitted])
         self.projections = [projection.tensors() for projection in projections]
         self.rounds += 1
         if self.rounds == linear.ROUNDS:
@@ -155,17 +162,16 @@ class Relink:
         images, texts = encode_all(cast(Matcher, self.averaged.module), batches)
         projections = [Projections.from_tensors(tensors) for tensors in self.projections]
         share = self.settings.network
-        joined: list[FoldVectors] = []
-        for rows, own_images, own_texts in model.fold_vectors(projections):
-            mine = torch.from_numpy(rows)
-            joined.append(
-                (
-                    rows,
-                    torch.cat([images * share**0.5, own_images.to(images) * (1 - share) ** 0.5], dim=1),
-                    torch.cat([texts[mine] * share**0.5, own_texts.to(texts) * (1 - share) ** 0.5], dim=1),
-                )
-            )
-        ratios, prior = linear.judge(joined, model.shown, seed=batches.seed)
+
+        def beside(network: Tensor, own: Tensor) -> Tensor:
+            return torch.cat([network * share**0.5, own.to(network) * (1 - share) ** 0.5], dim=1)
+
+        joined = []
+        for fold, one in enumerate(projections):
+            own = model.fold_vectors(fold, one)
+            joined.append(FoldVectors(own.rows, beside(images, own.images), beside(texts, own.texts)))
+        siblings = Siblings(self.beliefs.shown, self.together)
+        ratios, prior = linear.judge(joined, model.shown, siblings, near=self.temperature, seed=batches.seed)
         self.beliefs = posterior.beliefs(ratios, prior.rate, len(images))
         self._fit_matchers(model, batches)
 
@@ -186,6 +192,7 @@ class Relink:
             "projections": self.projections,
             "rounds": self.rounds,
             "temperature": self.temperature,
+            "together": self.together,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -199,6 +206,7 @@ class Relink:
         self.drawn = state["drawn"].numpy().copy()
         self.projections = state["projections"]
         self.rounds, self.temperature = int(state["rounds"]), float(state["temperature"])
+        self.together = float(state["together"])
 
 
 def linear_weights(fitted: Projections, batches: Batches) -> dict[str, Tensor]:

@@ -95,12 +95,29 @@ def beliefs(ratios: Ratios, rate: float, images: int) -> Beliefs:
 class Similarities:
     """Similarities of captions with all images, computed block by block, or kept if they are few."""
 
-    def __init__(self, images: Tensor, texts: Tensor, shown: Tensor) -> None:
-        """Compare unit vectors of M images `(M, D)` and of n captions `(n, D)`; `shown` `(n,)` is the image of each."""
+    def __init__(
+        self,
+        images: Tensor,
+        texts: Tensor,
+        shown: Tensor,
+        *,
+        replaced: tuple[Tensor, Tensor, Tensor] | None = None,
+    ) -> None:
+        """Compare images and captions.
+
+        Args:
+            images: Unit vectors of M images, `(M, D)`.
+            texts: Unit vectors of n captions, `(n, D)`.
+            shown: The image shown with each caption, `(n,)`.
+            replaced: Captions, images and their similarities, which are taken instead of the product of the vectors.
+        """
         self.images = images
         self.texts = texts
         self.shown = shown
+        self.replaced = replaced
         self.kept = texts @ images.T if len(texts) * len(images) <= _KEPT else None
+        if self.kept is not None:
+            self._replace(self.kept, slice(0, len(texts)))
 
     def __len__(self) -> int:
         """n, the number of captions."""
@@ -114,10 +131,17 @@ class Similarities:
             rows = slice(start, min(start + size, len(self)))
             block = memory[: rows.stop - start]
             if self.kept is None:
-                torch.matmul(self.texts[rows], self.images.T, out=block).div_(temperature)
+                self._replace(torch.matmul(self.texts[rows], self.images.T, out=block), rows)
+                block.div_(temperature)
             else:
                 torch.div(self.kept[rows], temperature, out=block)
             yield rows, block
+
+    def _replace(self, block: Tensor, rows: slice) -> None:
+        if self.replaced is not None:
+            captions, images, values = self.replaced
+            here = (captions >= rows.start) & (captions < rows.stop)
+            block[captions[here] - rows.start, images[here]] = values[here]
 
 
 def image_offsets(sims: Similarities, temperature: float, counted: Tensor | None = None) -> Tensor:
