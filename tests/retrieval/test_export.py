@@ -135,6 +135,52 @@ def test_any_number_of_images_regions_and_words_gives_what_torch_gives_for_each_
                 np.testing.assert_allclose(spoken[row], text.features[0], atol=1e-5)
 
 
+def test_repeated_words_weigh_in_the_graph_of_the_linear_matcher_as_in_torch(data: Path, tmp_path: Path) -> None:
+    run = trained(data, "linear", "method=relink")
+    save_onnx(run, tmp_path / "graphs")
+    scorer, _ = opened(run)
+    texts = onnx_session(tmp_path / "graphs/texts.onnx")
+    size = len(scorer.vocabulary)
+    tokens = np.array([[6, 6, 6, 6], [5, 6, 5, 7], [size - 1, 4, 4, 0], [1, 2, 0, 0]])
+    lengths = np.array([4, 4, 3, 2])
+    (found,) = texts.run(None, {"tokens": tokens, "lengths": lengths})
+    with eval_mode(scorer.matcher):
+        expected = scorer.matcher.encode_texts(torch.from_numpy(tokens), torch.from_numpy(lengths)).features
+    assert found.shape == (4, 128)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("linear", (9,)), ("bow", (8, 9)), ("vse", (8, 9))])
+def test_the_graphs_of_a_run_of_relink_give_the_mean_of_its_similarities(
+    data: Path, tmp_path: Path, name: str, sizes: tuple[int, ...]
+) -> None:
+    run = trained(data, name, "method=relink", "matcher.linear=9", "data.standardize=true")
+    difference = save_onnx(run, tmp_path / "graphs")
+    assert difference is not None
+    assert difference < 1e-5
+    about = json.loads((tmp_path / "graphs/about.json").read_text("utf-8"))
+    assert about["members"] == list(dict.fromkeys([name, "linear"]))
+    assert about["images.onnx"]["vectors"] == about["texts.onnx"]["vectors"] == f"(batch, {sum(sizes)}) float32"
+    scorer, pairs = opened(run)
+    expected = scorer.similarities(pairs)
+    assert np.ptp(expected) > 0.1
+    for padding in (0, 3):
+        images, texts = vectors_by_onnx(tmp_path / "graphs", scorer, pairs, padding=padding)
+        assert images.shape == (8, sum(sizes))
+        np.testing.assert_allclose(images @ texts.T, expected, atol=1e-5)
+
+
+def test_an_image_of_one_region_has_a_graph_too(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    for split in ("train", "dev", "test"):
+        np.save(data / f"{split}_ims.npy", np.load(data / f"{split}_ims.npy")[:, :1])
+    run = session.train(small_config(data, "method=relink", "matcher.name=linear"), tmp_path / "run").path
+    assert save_onnx(run, tmp_path / "graphs") < 1e-5
+    scorer, pairs = opened(run)
+    images, texts = vectors_by_onnx(tmp_path / "graphs", scorer, pairs, padding=0)
+    np.testing.assert_allclose(images @ texts.T, scorer.similarities(pairs), atol=1e-5)
+
+
 def test_an_image_whose_real_regions_are_not_the_first_is_the_same_image(data: Path, tmp_path: Path) -> None:
     save_onnx(trained(data, "vse"), tmp_path / "graphs")
     images = onnx_session(tmp_path / "graphs/images.onnx")
@@ -178,6 +224,7 @@ def test_the_folder_says_what_goes_in_and_out(data: Path, tmp_path: Path) -> Non
     ]  # fmt: skip
     about = json.loads((tmp_path / "graphs/about.json").read_text("utf-8"))
     assert (about["matcher"], about["networks"], about["max_words"]) == ("vse", 2, 128)
+    assert about["members"] == ["vse", "vse"]
     assert about["images.onnx"]["vectors"] == "(batch, 16) float32"
     assert json.loads((tmp_path / "graphs/vocab.json").read_text("utf-8")) == Run.open(run).vocabulary().to_json()
 
@@ -193,6 +240,17 @@ def test_exported_weights_score_as_the_run_does(data: Path, tmp_path: Path, name
     loaded = export.load_weights(tmp_path / "new" / "model.safetensors")
     np.testing.assert_array_equal(loaded.similarities(pairs), scorer.similarities(pairs))
     assert loaded.max_words == scorer.max_words
+
+
+@pytest.mark.parametrize("name", ["linear", "bow"])
+def test_exported_weights_of_a_run_of_relink_score_as_the_run_does(data: Path, tmp_path: Path, name: str) -> None:
+    run = trained(data, name, "method=relink", "matcher.linear=9", "data.standardize=true")
+    export.save_weights(run, tmp_path / "model.safetensors")
+    scorer, pairs = opened(run)
+    loaded = export.load_weights(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.similarities(pairs), scorer.similarities(pairs))
+    weights = safetensors.torch.load((tmp_path / "model.safetensors").read_bytes())
+    assert ("members.1.word_weights" in weights) == (name == "bow")
 
 
 def test_the_metadata_names_matcher_and_sizes_but_no_folder(data: Path, tmp_path: Path) -> None:
@@ -229,7 +287,7 @@ def test_matchers_without_vectors_are_refused_with_those_that_have_them(crcl: Cr
         answer = crcl("export", trained(data, name, "data.standardize=true"), "--onnx", "-o", tmp_path / "graphs")
         assert answer.code == 2
         assert f"{name} compares the regions" in answer.err
-        assert "there are graphs of vse and bow; export without --onnx" in answer.err
+        assert "there are graphs of vse, bow and linear; export without --onnx" in answer.err
     assert not list(tmp_path.iterdir())
 
 

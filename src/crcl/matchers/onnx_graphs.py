@@ -5,7 +5,7 @@ torch's version, while ONNX's own GRU takes the lengths and starts its backward 
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from crcl.matchers.bow import Bow
 from crcl.matchers.encoders import TwoLayers
 from crcl.matchers.kernels.pooling import GPO, PADDING_VALUE
+from crcl.matchers.linear import Linear
 from crcl.matchers.vse import VSE
 
 if TYPE_CHECKING:
@@ -71,7 +72,6 @@ def images_graph(
     matchers: Sequence[nn.Module],
     *,
     features: int,
-    embedding: int,
     longest: int,
     scale: tuple[np.ndarray, float] | None = None,
 ) -> "onnx.ModelProto":
@@ -86,26 +86,31 @@ def images_graph(
     regions = "regions"
     if scale is not None:
         regions = add("Div", add("Sub", regions, scale[0]), _numbers(scale[1]))
-    parts = [GRAPHS[type(matcher)][0](add, matcher, regions, longest) for matcher in matchers]
+    parts = [GRAPHS[type(matcher)].images(add, matcher, regions, longest) for matcher in matchers]
     inputs = [
         helper.make_tensor_value_info("regions", TensorProto.FLOAT, ["batch", "regions", features]),
         helper.make_tensor_value_info("mask", TensorProto.BOOL, ["batch", "regions"]),
     ]
-    return add.model(inputs, _joined(add, parts), embedding * len(matchers))
+    return add.model(inputs, _joined(add, parts), vector_size(matchers))
 
 
-def texts_graph(matchers: Sequence[nn.Module], *, embedding: int, longest: int) -> "onnx.ModelProto":
+def texts_graph(matchers: Sequence[nn.Module], *, longest: int) -> "onnx.ModelProto":
     """Graph from tokens (batch, words) and lengths (batch,) to vectors, for up to `longest` tokens."""
     from onnx import TensorProto, helper
 
     add = Graph()
     real = add("Less", _positions(add, "tokens"), add("Unsqueeze", "lengths", _axes(1)))  # (batch, words)
-    parts = [GRAPHS[type(matcher)][1](add, matcher, real, longest) for matcher in matchers]
+    parts = [GRAPHS[type(matcher)].texts(add, matcher, real, longest) for matcher in matchers]
     inputs = [
         helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", "words"]),
         helper.make_tensor_value_info("lengths", TensorProto.INT64, ["batch"]),
     ]
-    return add.model(inputs, _joined(add, parts), embedding * len(matchers))
+    return add.model(inputs, _joined(add, parts), vector_size(matchers))
+
+
+def vector_size(matchers: Sequence[nn.Module]) -> int:
+    """Numbers of a vector: those of all matchers together."""
+    return sum(GRAPHS[type(matcher)].size(matcher) for matcher in matchers)
 
 
 def _vse_images(add: Graph, matcher: nn.Module, regions: str, longest: int) -> str:
@@ -125,11 +130,7 @@ def _vse_texts(add: Graph, matcher: nn.Module, real: str, longest: int) -> str:
 
 def _bow_images(add: Graph, matcher: nn.Module, regions: str, longest: int) -> str:
     bow = cast(Bow, matcher)
-    real = add("Unsqueeze", "mask", _axes(2))
-    total = add("ReduceSum", add("Where", real, regions, _numbers(0)), _axes(1), keepdims=0)
-    mean = add("Div", total, add("ReduceSum", add("Cast", real, to=_FLOAT), _axes(1), keepdims=0))
-    largest = add("ReduceMax", add("Where", real, regions, _numbers(_SMALLEST)), axes=[1], keepdims=0)
-    x = add("Concat", mean, largest, axis=1)
+    x = add("Concat", _mean(add, regions), _largest(add, regions), axis=1)
     first, norm, _, last = bow.image_mlp
     hidden = add("Relu", _linear(add, x, cast(nn.Linear, first), cast(nn.BatchNorm1d, norm)))
     both = add("Add", _linear(add, x, bow.image_linear), _linear(add, hidden, cast(nn.Linear, last)))
@@ -144,9 +145,37 @@ def _bow_texts(add: Graph, matcher: nn.Module, real: str, longest: int) -> str:
     return _l2(add, _linear(add, _weighted_sum(add, weights, words), bow.text_linear))
 
 
-GRAPHS: dict[type[nn.Module], tuple[Callable[[Graph, nn.Module, str, int], str], ...]] = {
-    VSE: (_vse_images, _vse_texts),
-    Bow: (_bow_images, _bow_texts),
+def _linear_images(add: Graph, matcher: nn.Module, regions: str, longest: int) -> str:
+    images = cast(Linear, matcher).image
+    mean = _mean(add, regions)
+    x = add("Concat", mean, _largest(add, regions), axis=1) if images.pooled else _l2(add, mean)
+    return _l2(add, _linear(add, x, images.linear))
+
+
+def _linear_texts(add: Graph, matcher: nn.Module, real: str, longest: int) -> str:
+    linear = cast(Linear, matcher)
+    weights = add("Mul", add("Gather", linear.word_weights, "tokens"), add("Cast", real, to=_FLOAT))
+    same = add("Equal", add("Unsqueeze", "tokens", _axes(2)), add("Unsqueeze", "tokens", _axes(1)))
+    in_bag = _weighted_sum(add, weights, add("Cast", same, to=_FLOAT))  # a word that occurs twice has twice the weight
+    square = add("ReduceSum", add("Mul", in_bag, weights), _axes(1), keepdims=1)
+    length = add("Sqrt", add("Max", square, _numbers(1e-12)))
+    bag = _weighted_sum(add, weights, add("Gather", linear.text.weight.T, "tokens"))
+    return _l2(add, add("Add", add("Div", bag, length), linear.text.bias))
+
+
+class _Graphs(NamedTuple):
+    """How to make the graphs of a matcher."""
+
+    images: Callable[[Graph, nn.Module, str, int], str]
+    texts: Callable[[Graph, nn.Module, str, int], str]
+    size: Callable[[nn.Module], int]
+    """Returns the size of its vectors."""
+
+
+GRAPHS: dict[type[nn.Module], _Graphs] = {
+    VSE: _Graphs(_vse_images, _vse_texts, lambda matcher: cast(VSE, matcher).img.fc.out_features),
+    Bow: _Graphs(_bow_images, _bow_texts, lambda matcher: cast(Bow, matcher).text_linear.out_features),
+    Linear: _Graphs(_linear_images, _linear_texts, lambda matcher: cast(Linear, matcher).text.out_features),
 }
 """Builders of the image and the text graph of each supported matcher."""
 
@@ -163,6 +192,19 @@ def _positions(add: Graph, x: str) -> str:
     """Positions 0, 1, … along the second axis of x."""
     zero, one = np.array(0), np.array(1)
     return add("Range", zero, add("Gather", add("Shape", x), one), one)
+
+
+def _mean(add: Graph, regions: str) -> str:
+    """Mean of the real regions. (batch, regions, F) -> (batch, F)"""
+    real = add("Unsqueeze", "mask", _axes(2))
+    total = add("ReduceSum", add("Where", real, regions, _numbers(0)), _axes(1), keepdims=0)
+    return add("Div", total, add("ReduceSum", add("Cast", real, to=_FLOAT), _axes(1), keepdims=0))
+
+
+def _largest(add: Graph, regions: str) -> str:
+    """Maximum of the real regions. (batch, regions, F) -> (batch, F)"""
+    masked = add("Where", add("Unsqueeze", "mask", _axes(2)), regions, _numbers(_SMALLEST))
+    return add("ReduceMax", masked, axes=[1], keepdims=0)
 
 
 def _linear(add: Graph, x: str, layer: nn.Linear, norm: nn.BatchNorm1d | None = None) -> str:

@@ -18,7 +18,7 @@ from crcl.data.text.vocabulary import END, PAD, START, UNK
 from crcl.errors import InputError, TrainingError
 from crcl.matchers import MATCHERS, Encoded, Ensemble
 from crcl.matchers.base import as_module, eval_mode
-from crcl.matchers.onnx_graphs import GRAPHS, images_graph, texts_graph
+from crcl.matchers.onnx_graphs import GRAPHS, images_graph, texts_graph, vector_size
 from crcl.retrieval.export_files import ADVICE, FORMAT, json_bytes, new_folder, refuse_folder
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
@@ -55,23 +55,26 @@ def _write_onnx(folder: Path, run: Run, config: Config, scorer: Scorer) -> None:
     regions = max(_REGIONS, run.sizes["regions"])
     tokens = min(config.data.max_words + 2, _TOKENS)  # <start> and <end>
     scale = None if scorer.standardize is None else (scorer.standardize.mean, scorer.standardize.deviation)
-    features, embedding = run.sizes["features"], config.matcher.embedding
+    features, size = run.sizes["features"], vector_size(matchers)
     with eval_mode(scorer.matcher):
-        images = images_graph(matchers, features=features, embedding=embedding, longest=regions, scale=scale)
-        texts = texts_graph(matchers, embedding=embedding, longest=tokens)
+        images = images_graph(matchers, features=features, longest=regions, scale=scale)
+        texts = texts_graph(matchers, longest=tokens)
     about = {
         "crcl_export": FORMAT,
         "matcher": config.matcher.name,
         "networks": run.networks,
+        "members": [
+            record.name for matcher in matchers for record in MATCHERS.values() if record.kind is type(matcher)
+        ],
         "images.onnx": {
             "regions": f"(batch, regions, {features}) float32, as they are in the features file",
             "mask": f"(batch, regions) bool, true for the real regions of an image: 1 to {regions}",
-            "vectors": f"(batch, {embedding * run.networks}) float32",
+            "vectors": f"(batch, {size}) float32",
         },
         "texts.onnx": {
             "tokens": "(batch, words) int64, made as below",
             "lengths": f"(batch,) int64, the real tokens of a caption: 1 to {tokens}",
-            "vectors": f"(batch, {embedding * run.networks}) float32",
+            "vectors": f"(batch, {size}) float32",
         },
         "similarity": "inner product of an image's and a text's vector",
         "max_words": tokens - 2,
@@ -159,7 +162,7 @@ def _refuse_matcher(config: Config) -> None:
         able = [other.name for other in MATCHERS.values() if other.kind in GRAPHS]
         raise InputError(
             f"{name} compares the regions of an image with the words of a caption, so neither has a vector of its own; "
-            f"there are graphs of {' and '.join(able)}",
+            f"there are graphs of {', '.join(able[:-1])} and {able[-1]}",
             hint=_INSTEAD,
         )
     if config.record.meta is not None:
