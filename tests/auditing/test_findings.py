@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from crcl.auditing.findings import find, write_table
+from crcl.auditing.suggestions import Suggestions
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.metrics import detection
@@ -95,3 +96,17 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, suffi
     with pytest.raises(InputError, match="cannot be written"):
         write_table(find(PAIRS, BELIEFS, SIMILARITY).table(), path)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_suggestions_by_belief_say_in_which_row_the_image_is() -> None:
+    numbers, fit = np.array([[0, -1]]), np.array([[0.83, -np.inf]], np.float32)
+    suggestions = Suggestions(np.array([1]), np.array([[3, -1]]), fit, numbers, fit, "belief")
+    pairs = replace(PAIRS, caption_rows=np.array([2, 5, 7, 9]))
+    table = find(pairs, BELIEFS, SIMILARITY, threshold=0.5, suggestions=suggestions).table()
+    assert not any("_similarity" in name for name in table.column_names)
+    row: dict[str, Any] = table.to_pylist()[1]
+    assert row["row"] == 5
+    assert (row["image_1"], row["image_1_row"], row["image_1_belief"]) == ("dog.jpg", 2, pytest.approx(0.83))
+    assert (row["caption_1"], row["caption_1_belief"]) == ("línea\nzwei", pytest.approx(0.83))
+    assert (row["image_2"], row["image_2_row"], row["image_2_belief"]) == (None, None, None)
+    assert table.to_pylist()[0]["image_1_row"] is None

@@ -77,16 +77,26 @@ def _suggested(suggestions: Suggestions, pairs: Split, rows: np.ndarray) -> dict
     place[suggestions.rows] = np.arange(len(suggestions.rows))
     places = place[rows]  # (rows,) place of each row in the suggestions, or -1
     columns: dict[str, pa.Array] = {}
-    for kind, numbers, similarity, text in (
-        ("caption", suggestions.captions, suggestions.caption_similarity, pairs.captions),
-        ("image", suggestions.images, suggestions.image_similarity, [str(name) for name in pairs.image_ids]),
+    shown_in = pairs.rows[first_shown(pairs)]
+    for kind, numbers, fit, text in (
+        ("caption", suggestions.captions, suggestions.caption_fit, pairs.captions),
+        ("image", suggestions.images, suggestions.image_fit, [str(name) for name in pairs.image_ids]),
     ):
         for best in range(numbers.shape[1]):
             found = np.where(places < 0, -1, numbers[places, best])
             names = [None if number < 0 else text[number] for number in found]
             columns[f"{kind}_{best + 1}"] = pa.array(names, pa.string())
-            columns[f"{kind}_{best + 1}_similarity"] = pa.array(similarity[places, best], mask=found < 0)
+            if kind == "image" and suggestions.fit == "belief":
+                columns[f"{kind}_{best + 1}_row"] = pa.array(shown_in[found], mask=found < 0)
+            columns[f"{kind}_{best + 1}_{suggestions.fit}"] = pa.array(fit[places, best], mask=found < 0)
     return columns
+
+
+def first_shown(pairs: Split) -> np.ndarray:
+    """The first pair that shows each image; 0 for an image without pairs. (M,)"""
+    first = np.zeros(pairs.images, dtype=np.int64)
+    first[pairs.image_index[::-1]] = np.arange(len(pairs))[::-1]
+    return first
 
 
 def find(

@@ -74,7 +74,7 @@ def choose_moves(partners: Partners, pairs: Split, correspondence: np.ndarray, r
     images = np.take_along_axis(partners.images, best, axis=1)[:, 0]
     beliefs = np.take_along_axis(partners.beliefs, best, axis=1)[:, 0]
     known = set(zip(pairs.image_index.tolist(), pairs.captions, strict=True))
-    for row in np.flatnonzero((beliefs >= np.float32(relink)) & (beliefs > correspondence)):
+    for row in np.flatnonzero((beliefs >= np.float32(relink)) & (beliefs > correspondence)).tolist():
         pair = (int(images[row]), pairs.captions[row])
         if pair not in known:
             known.add(pair)

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from crcl.auditing.clean import Cleaned, clean, refuse_output
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings, check_output, write_table
-from crcl.auditing.partners import check_relink, moves
+from crcl.auditing.partners import check_relink, moves, read_partners
 from crcl.auditing.report.page import check_report_folder, write_report
 from crcl.auditing.report.thumbnails import FindImage
-from crcl.auditing.suggestions import Suggestions, join, suggest
+from crcl.auditing.suggestions import Suggestions, join, suggest, suggest_believed
 from crcl.auditing.summary import caveats, summary
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
 from crcl.data.pairs import Pairs
@@ -147,7 +147,8 @@ class Audit:
         """One row per training pair, worst first.
 
         Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; truth where it is
-        known; for suspects `caption_1`, `image_1`, ...: suggestions of what would match, with similarities.
+        known; for suspects `caption_1`, `image_1`, ...: suggestions of what would match, with similarities, or with
+        the beliefs of a run of method `relink` (`image_1_belief`, and `image_1_row`, a row that shows the image).
         """
         if self._table is None:
             self._table = self.findings.table()
@@ -328,6 +329,10 @@ def suggest_more(origin: Origin, found: Findings, known: Suggestions | None, pro
     new = rows if known is None else rows[~np.isin(rows, known.rows)]
     if not len(new):
         return known
-    with progress.task("suggestions") as advance:
-        made = suggest(origin.scorer, found.pairs, new, advance=advance)
+    partners = read_partners(origin.run)
+    if partners is not None:
+        made = suggest_believed(partners, found.pairs, new)
+    else:
+        with progress.task("suggestions") as advance:
+            made = suggest(origin.scorer, found.pairs, new, advance=advance)
     return made if known is None else join(known, made)

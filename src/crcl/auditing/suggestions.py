@@ -1,12 +1,14 @@
 """Suggestions for suspect pairs: other captions for the image and other images for the caption."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from crcl.data.split import Split
+from crcl.methods.base import Partners
 from crcl.progress import Advance
 from crcl.retrieval.scoring import Scorer, scoring_work, subtask
 
@@ -22,12 +24,14 @@ class Suggestions:
     """(S,) numbers of the pairs"""
     captions: np.ndarray
     """(S, most) numbers of the pairs whose captions fit the image best, other than its own captions"""
-    caption_similarity: np.ndarray
+    caption_fit: np.ndarray
     """(S, most)"""
     images: np.ndarray
     """(S, most) numbers of the images that fit the caption best, other than its own images"""
-    image_similarity: np.ndarray
+    image_fit: np.ndarray
     """(S, most)"""
+    fit: Literal["similarity", "belief"] = "similarity"
+    """What the fits are: similarities, or beliefs that a caption belongs to an image."""
 
 
 def suggest(
@@ -72,10 +76,61 @@ def suggest(
     )
 
 
+def suggest_believed(partners: Partners, pairs: Split, rows: np.ndarray, *, most: int = MOST) -> Suggestions:
+    """The other images that captions belong to as a run believes, and the other captions that belong to the images.
+
+    Args:
+        partners: Other images for the caption of each pair, and the beliefs in these.
+        pairs: All pairs.
+        rows: Numbers of the pairs that need suggestions.
+        most: Number of suggestions of each kind.
+    """
+    text_of = _first_with_same_text(pairs)
+    every = np.repeat(np.arange(len(pairs)), partners.images.shape[1])
+    images, beliefs = partners.images.ravel(), partners.beliefs.ravel()
+    known = np.isin(text_of[every] * pairs.images + images, text_of * pairs.images + pairs.image_index)
+    every, images, beliefs = every[~known], images[~known], beliefs[~known]
+    for_rows = np.isin(every, rows)
+    for_images = np.isin(images, pairs.image_index[rows])
+    texts = text_of[every]
+    found_images, image_fit = _best(every[for_rows], images[for_rows], beliefs[for_rows], rows, most)
+    own = pairs.image_index[rows]
+    found_texts, caption_fit = _best(images[for_images], texts[for_images], beliefs[for_images], own, most)
+    return Suggestions(rows, found_texts, caption_fit, found_images, image_fit, "belief")
+
+
+def _best(
+    queries: np.ndarray, candidates: np.ndarray, beliefs: np.ndarray, asked: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The most believed candidates of each asked query, each once, and the beliefs. (asked, most) each
+
+    `queries`, `candidates` and `beliefs` are the E known beliefs, `(E,)` each.
+    """
+    order = np.lexsort((candidates, -beliefs, queries))
+    couple = queries * (candidates.max(initial=0) + 1) + candidates
+    _, first = np.unique(couple[order], return_index=True)
+    order = order[np.sort(first)]
+    queries, candidates, beliefs = queries[order], candidates[order], beliefs[order]
+    start = np.searchsorted(queries, asked)
+    count = np.searchsorted(queries, asked, side="right") - start
+    place = np.arange(most)
+    there = place < count[:, None]
+    numbers = np.full((len(asked), most), -1, dtype=np.int64)
+    fit = np.full((len(asked), most), -np.inf, dtype=np.float32)
+    chosen = (start[:, None] + place)[there]
+    numbers[there], fit[there] = candidates[chosen], beliefs[chosen]
+    return numbers, fit
+
+
 def join(one: Suggestions, other: Suggestions) -> Suggestions:
-    """The suggestions for both sets of pairs."""
+    """The suggestions for both sets of pairs, made in the same way."""
     return Suggestions(
-        *(np.concatenate([getattr(one, field.name), getattr(other, field.name)]) for field in fields(Suggestions))
+        rows=np.concatenate([one.rows, other.rows]),
+        captions=np.concatenate([one.captions, other.captions]),
+        caption_fit=np.concatenate([one.caption_fit, other.caption_fit]),
+        images=np.concatenate([one.images, other.images]),
+        image_fit=np.concatenate([one.image_fit, other.image_fit]),
+        fit=one.fit,
     )
 
 

@@ -204,6 +204,19 @@ def test_the_first_cards_are_there_without_javascript(tmp_path: Path) -> None:
     assert [pair[7] for pair in open_run_data(page)["pairs"][:1]] == [[[1, 0.9], [2, 0.7]]]  # -1: no third one
 
 
+def test_believed_suggestions_say_where_a_caption_belongs(tmp_path: Path) -> None:
+    found = made_audit(np.linspace(0, 0.5, 30))
+    believed = replace(suggestions_of(found), fit="belief")
+    page = report.write_report(tmp_path / "report", replace(found, suggestions=believed), title="t")
+    text = page.read_text("utf-8")
+    assert "Images that this caption is believed to belong to" in text
+    assert "Captions believed to belong to this image" in text
+    assert re.search(r'<span class="fit">0.800</span>\s*<span class="fit shown-in">row 1</span>', text)
+    assert open_run_data(page)["pairs"][0][8] == [[1, 0.8, "row 1"], [2, 0.6, "row 2"]]
+    plain = report.write_report(tmp_path / "plain", replace(found, suggestions=suggestions_of(found)), title="t")
+    assert "believed" not in plain.read_text("utf-8")
+
+
 def test_nothing_of_the_data_is_more_than_text(tmp_path: Path) -> None:
     found = hostile_audit()
     page = report.write_report(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from crcl.auditing.findings import Findings
+from crcl.auditing.findings import Findings, first_shown
 from crcl.auditing.report.thumbnails import Thumbnail, Thumbnails
 from crcl.progress import Advance
 
@@ -30,6 +30,7 @@ class Gallery:
         self.captions: dict[str, int] = {}
         self.pictures: list[Thumbnail | None] = []
         pairs = audit.pairs
+        self.first_shown = first_shown(pairs)
         own = [self._image(int(pairs.image_index[row])) for row in rows]
         self.suspected = len(self.images)
         """The first so many images belong to pairs; the others are only suggested."""
@@ -61,13 +62,22 @@ class Gallery:
         suggestions = self.audit.suggestions
         if suggestions is None or place is None:
             return [], []
-        captions = zip(suggestions.captions[place], suggestions.caption_similarity[place], strict=True)
-        images = zip(suggestions.images[place], suggestions.image_similarity[place], strict=True)
+        captions = zip(suggestions.captions[place], suggestions.caption_fit[place], strict=True)
+        images = zip(suggestions.images[place], suggestions.image_fit[place], strict=True)
         texts = self.audit.pairs.captions
         return (
             [[self._caption(texts[row]), _number(fit)] for row, fit in captions if row >= 0],
-            [[self._image(int(image)), _number(fit)] for image, fit in images if image >= 0],
+            [
+                [self._image(int(image)), _number(fit), *self._shown_in(int(image))]
+                for image, fit in images
+                if image >= 0
+            ],
         )
+
+    def _shown_in(self, image: np.integer) -> list[str]:
+        """A row that shows an image, where suggestions are beliefs that a caption belongs to it."""
+        believed = self.audit.suggestions is not None and self.audit.suggestions.fit == "belief"
+        return [f"row {self.audit.pairs.rows[self.first_shown[image]]}"] if believed else []
 
     def add_pictures(self, thumbnails: Thumbnails | None, advance: Advance | None) -> None:
         """Make a thumbnail of each image."""
@@ -108,8 +118,8 @@ class Gallery:
                     "tag": "" if truth is None else TRUTHS[truth],
                     "captions": [(captions[other], _decimals(fit)) for other, fit in others],
                     "images": [
-                        (self.names[other], *(self.pictures[other] or ("", 0, 0)), _decimals(fit))
-                        for other, fit in images
+                        (self.names[other], *(self.pictures[other] or ("", 0, 0)), _decimals(fit), "".join(shown_in))
+                        for other, fit, *shown_in in images
                     ],
                 }
             )
@@ -120,7 +130,7 @@ def blank_card() -> dict[str, Any]:
     """An empty card with one suggestion of each kind: the template that the page's script fills."""
     texts = dict.fromkeys(("row", "name", "caption", "thumb", "correspondence", "similarity", "tag"), "")
     numbers = dict.fromkeys(("width", "height", "percent"), 0)
-    return texts | numbers | {"flagged": True, "captions": [("", "")], "images": [("", "", 0, 0, "")]}
+    return texts | numbers | {"flagged": True, "captions": [("", "")], "images": [("", "", 0, 0, "", "")]}
 
 
 def _number(value: float | np.floating) -> float | None:

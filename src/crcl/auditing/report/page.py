@@ -180,6 +180,7 @@ def _page(
         gallery=_about_gallery(audit, len(gallery.pairs)),
         pictures=thumbnails is not None,
         has_correspondence=audit.has_correspondence,
+        believed=audit.suggestions is not None and audit.suggestions.fit == "belief",
         first=gallery.cards(FIRST),
         shown=len(gallery.pairs),
         printed=PRINTED,

@@ -45,9 +45,10 @@
     const items = box.querySelector("ol"), item = items.firstElementChild;
     box.hidden = !found.length;
     items.replaceChildren(
-      ...found.map(([what, similarity]) => {
+      ...found.map(([what, fit, row]) => {
         const made = item.cloneNode(true);
-        made.querySelector(".fit").textContent = number(similarity);
+        made.querySelector(".fit").textContent = number(fit);
+        if (row) made.querySelector(".shown-in").textContent = row;
         fill(made, what);
         return made;
       }),
