@@ -13,6 +13,7 @@ from crcl.methods import METHODS
 from crcl.training import session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import absent
 import cost
 import detection
 
@@ -78,6 +79,39 @@ def test_seconds_count_the_fit_before_the_first_epoch_and_no_long_pause(tmp_path
     lines = [f'{{"seconds": {value}}}' for value in (40, 2, 9, 2, 2000)]
     (tmp_path / "timing.jsonl").write_text("\n".join(lines))
     assert detection.seconds(tmp_path) == 40 + 2 + 9 + 2 + 90
+
+
+def test_mismatched_captions_of_absent_images_belong_to_no_image_that_is_left(tmp_path):
+    source = write_folder(tmp_path / "data", train=40, captions=1)
+    lines = [f"caption {row} of {row} shows" for row in range(40)]
+    (source / "train_caps.txt").write_text("\n".join(lines), "utf-8")
+    absent.write(source, tmp_path / "half", 0.6, seed=1)
+    made = absent.Pairs.of(tmp_path / "half").split("train")
+    truth = np.load(tmp_path / "half" / "truth.npy")
+    true_image = np.array([f"train{caption.split()[1]}.jpg" for caption in made.captions])
+    shown = np.array(made.image_ids)[made.image_index]
+    assert made.images == 20
+    assert (~truth).sum() == 12
+    np.testing.assert_array_equal(true_image == shown, truth)
+    assert not set(true_image[~truth]) & set(made.image_ids)
+    kept = np.load(source / "train_ims.npy")[[int(name[5:-4]) for name in made.image_ids]]
+    np.testing.assert_array_equal(made.gather(np.arange(20)), kept)
+
+
+def test_absent_images_are_trained_and_told_as_a_table(tmp_path, monkeypatch, capsys):
+    data = write_folder(tmp_path / "data", train=40)
+    words = [str(data), "--work", str(tmp_path / "work"), "--rates", "0.4", "--seeds", "1"]
+    small = [
+        word
+        for setting in ("train.pieces=[1,1]", "matcher.embedding=8", "ledger.freeze_epochs=0")
+        for word in ("--set", setting)
+    ]
+    monkeypatch.setattr(sys, "argv", ["absent.py", *words, *small])
+    absent.main()
+    first = capsys.readouterr().out
+    assert [line.split("|")[2].strip() for line in first.splitlines()[2:]] == ["crcl", "relink"]
+    absent.main()
+    assert capsys.readouterr().out == first
 
 
 def test_agreement_leaves_pairs_of_an_image_with_its_own_captions_out(tmp_path):
