@@ -9,10 +9,12 @@ import torch
 
 from crcl.methods.relink import cca, linear, posterior
 from crcl.methods.relink.inputs import Stored, unit
-from crcl.methods.relink.linear import LinearModel, Shown, all_shown, judge
+from crcl.methods.relink.linear import LinearModel, all_shown, divide, judge
 from crcl.methods.relink.posterior import Beliefs
+from crcl.methods.relink.siblings import FoldVectors, Shown
 
 IMAGES, PER_IMAGE, FOLDS, DIMENSIONS = 40, 3, 4, 6
+NONE = np.empty(0, np.int64)
 PAIRS = IMAGES * PER_IMAGE
 
 
@@ -35,7 +37,7 @@ class Made:
         self.sparse = sparse
 
     def pairs(self, **changes: np.ndarray) -> Shown:
-        return replace(Shown(self.shown, self.folds, np.ones(len(self.shown), bool)), **changes)
+        return replace(Shown(self.shown, self.folds, NONE), **changes)
 
     def model(self, shown: Shown | None = None, rows: np.ndarray | None = None) -> LinearModel:
         texts = self.texts if rows is None else self.texts[rows]
@@ -59,12 +61,16 @@ def products(one: cca.Projections) -> list[np.ndarray]:
     return [one.image_mean, one.text_mean, *(left @ right.T for left in sides for right in sides)]
 
 
+def vectors_of(model: LinearModel, beliefs: Beliefs) -> list[FoldVectors]:
+    return [model.fold_vectors(fold, one) for fold, one in enumerate(model.fit(beliefs))]
+
+
 def rounds(made: Made, shown: Shown, *, rows: np.ndarray | None = None, count: int = 2) -> Beliefs:
     """Rounds of fits and judgements."""
     model = made.model(shown, rows)
     beliefs = all_shown(len(shown.images))
     for _ in range(count):
-        found, prior = judge(model.fold_vectors(model.fit(beliefs)), shown)
+        found, prior = judge(vectors_of(model, beliefs), shown)
         beliefs = posterior.beliefs(found, prior.rate, len(made.images))
     return beliefs
 
@@ -103,11 +109,11 @@ def test_vectors_of_a_fold_are_its_models_projections_of_length_one() -> None:
     made = Made()
     model = made.model()
     projections = model.fit(all_shown(PAIRS))
-    for fold, (rows, images, texts) in enumerate(model.fold_vectors(projections)):
-        assert rows.tolist() == np.flatnonzero(made.folds == fold).tolist()
-        one = projections[fold]
-        np.testing.assert_allclose(images, unit((made.images - one.image_mean) @ one.image_weights), atol=1e-5)
-        np.testing.assert_allclose(texts, unit((made.texts[rows] - one.text_mean) @ one.text_weights), atol=1e-5)
+    for fold, one in enumerate(projections):
+        found = model.fold_vectors(fold, one)
+        assert found.rows.tolist() == np.flatnonzero(made.folds == fold).tolist()
+        np.testing.assert_allclose(found.images, unit((made.images - one.image_mean) @ one.image_weights), atol=1e-5)
+        np.testing.assert_allclose(found.texts, unit((made.texts - one.text_mean) @ one.text_weights), atol=1e-5)
 
 
 def test_what_the_captions_of_a_fold_show_leaves_its_judge_bit_identical() -> None:
@@ -127,7 +133,7 @@ def test_what_the_captions_of_a_fold_show_leaves_its_judge_bit_identical() -> No
 
 def test_folds_are_drawn_by_image_and_of_nearly_equal_size() -> None:
     images = np.repeat(np.arange(42), 2)
-    one, other, third = (Shown.divide(images, np.empty(0, int), folds=4, seed=seed) for seed in (0, 0, 1))
+    one, other, third = (divide(images, NONE, folds=4, seed=seed) for seed in (0, 0, 1))
     assert np.array_equal(one.folds, other.folds)
     assert not np.array_equal(one.folds, third.folds)
     assert all(len(set(one.folds[images == image])) == 1 for image in range(42))
@@ -139,8 +145,8 @@ def test_a_decoy_lies_in_the_fold_of_its_original_and_gives_no_weight_to_any_fit
     made = Made()
     originals = np.array([5, 50, 100])
     with_decoys = np.concatenate([made.shown, [1, 2, 3]])
-    shown = Shown.divide(with_decoys, originals, folds=FOLDS, seed=0)
-    plain = Shown.divide(made.shown, np.empty(0, int), folds=FOLDS, seed=0)
+    shown = divide(with_decoys, originals, folds=FOLDS, seed=0)
+    plain = divide(made.shown, NONE, folds=FOLDS, seed=0)
     assert np.array_equal(shown.folds[:PAIRS], plain.folds)
     assert np.array_equal(shown.folds[PAIRS:], plain.folds[originals])
     assert shown.fitted.tolist() == [True] * PAIRS + [False] * 3
@@ -149,8 +155,8 @@ def test_a_decoy_lies_in_the_fold_of_its_original_and_gives_no_weight_to_any_fit
     first = Beliefs(*(value[:PAIRS] for value in vars(beliefs).values()))
     found, expected = made.model(shown, rows).fit(beliefs), made.model(plain).fit(first)
     assert all(map(same, found, expected))
-    one, _ = judge(made.model(shown, rows).fold_vectors(found), shown)
-    other, _ = judge(made.model(plain).fold_vectors(expected), plain)
+    one, _ = judge(vectors_of(made.model(shown, rows), beliefs), shown)
+    other, _ = judge(vectors_of(made.model(plain), first), plain)
     np.testing.assert_allclose(one.shown[:PAIRS], other.shown, atol=1e-5)  # nor does it change what others are given
 
 
@@ -159,7 +165,7 @@ def test_a_decoy_is_believed_as_little_as_a_mismatch() -> None:
     originals = np.flatnonzero(made.shown == made.belongs)[:60]
     decoys = (made.shown[originals] + 7) % 100
     rows = np.concatenate([np.arange(300), originals])
-    shown = Shown.divide(np.concatenate([made.shown, decoys]), originals, folds=FOLDS, seed=0)
+    shown = divide(np.concatenate([made.shown, decoys]), originals, folds=FOLDS, seed=0)
     believed = rounds(made, shown, rows=rows, count=3).shown
     right = made.shown == made.belongs
     means = [float(part.mean()) for part in (believed[:300][right], believed[:300][~right], believed[300:])]
@@ -181,7 +187,7 @@ def test_permuting_pairs_permutes_their_beliefs() -> None:
 
 def test_rounds_find_the_mismatches_and_where_they_belong() -> None:
     made = Made(images=100)
-    shown = Shown.divide(made.shown, np.empty(0, int), folds=FOLDS, seed=0)
+    shown = divide(made.shown, NONE, folds=FOLDS, seed=0)
     found = rounds(made, shown, count=4)
     right = made.shown == made.belongs
     assert found.shown[right].mean() > 0.8
@@ -206,12 +212,12 @@ def test_the_sample_of_a_temperature_is_not_larger_than_memory_allows() -> None:
 
 def test_judging_gives_each_caption_the_numbers_of_its_own_fold() -> None:
     made = Made()
-    model = made.model()
-    vectors = model.fold_vectors(model.fit(all_shown(PAIRS)))
+    vectors = vectors_of(made.model(), all_shown(PAIRS))
     found, prior = judge(vectors, made.pairs(), others=3)
-    for rows, images, texts in vectors:
-        sims = posterior.Similarities(images, texts, torch.from_numpy(made.shown[rows]))
+    for fold in vectors:
+        shown = torch.from_numpy(made.shown[fold.rows])
+        sims = posterior.Similarities(fold.images, fold.texts[fold.rows], shown)
         own = posterior.ratios(sims, prior.temperature, posterior.image_offsets(sims, prior.temperature), others=3)
-        np.testing.assert_allclose(found.shown[rows], own.shown, atol=1e-5)
-        np.testing.assert_array_equal(found.images[rows], own.images)
+        np.testing.assert_allclose(found.shown[fold.rows], own.shown, atol=1e-5)
+        np.testing.assert_array_equal(found.images[fold.rows], own.images)
     assert prior.rate == pytest.approx(posterior.fit_rate(found.shown)[0])

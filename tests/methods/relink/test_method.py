@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from crcl.methods.relink import Relink, RelinkSettings, linear, posterior
 from crcl.methods.relink.cca import Projections
 from crcl.methods.relink.method import draw_partners, encode_all
 from crcl.methods.relink.posterior import Beliefs
+from crcl.methods.relink.siblings import FoldVectors, Siblings
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
 from crcl.runs.folder import Run
@@ -47,8 +49,8 @@ def relink(small: Small, *, companion: bool = True, matcher: str = "bow", **sett
     return Relink(small.make_learner(), small.pairs, plan, RelinkSettings(**given))  # type: ignore[arg-type]
 
 
-def started(small: Small, epochs: int = 1, **settings: object) -> Relink:
-    torch.manual_seed(0)
+def started(small: Small, epochs: int = 1, *, seed: int = 0, **settings: object) -> Relink:
+    torch.manual_seed(seed)
     method = relink(small, **settings)  # type: ignore[arg-type]
     method.begin_piece(0)
     for epoch in range(epochs):
@@ -140,16 +142,12 @@ def test_what_is_evaluated_is_the_running_average_of_the_weights_and_the_linear_
     assert type(started(small, companion=False).matcher).__name__ == "Bow"
 
 
-def test_beliefs_of_the_first_epoch_are_those_of_rounds_of_the_linear_model(small: Small) -> None:
-    method = started(small)
-    model = method._linear_model(small.batches)
-    beliefs, near = linear.all_shown(small.pairs), None
-    for _ in range(linear.ROUNDS):
-        found, prior = linear.judge(model.fold_vectors(model.fit(beliefs)), model.shown, near=near)
-        beliefs, near = posterior.beliefs(found, prior.rate, len(model.images)), prior.temperature
-    np.testing.assert_array_equal(method.correspondence, beliefs.shown)
-    np.testing.assert_array_equal(method.partners.images, beliefs.images)
-    np.testing.assert_array_equal(method.partners.beliefs, beliefs.others)
+def test_beliefs_of_the_first_epoch_do_not_depend_on_the_network(small: Small) -> None:
+    one, other = (started(small, seed=seed) for seed in (0, 1))
+    np.testing.assert_array_equal(one.correspondence, other.correspondence)
+    np.testing.assert_array_equal(one.partners.images, other.partners.images)
+    np.testing.assert_array_equal(one.partners.beliefs, one.beliefs.others)
+    assert not torch.equal(*(next(method.learner.module.parameters()) for method in (one, other)))
 
 
 def test_beliefs_are_made_anew_at_their_turn_and_after_the_last_epoch(small: Small) -> None:
@@ -158,21 +156,44 @@ def test_beliefs_are_made_anew_at_their_turn_and_after_the_last_epoch(small: Sma
     assert phases == [{"linear model", "train"}, {"train", "beliefs"}, {"train", "beliefs"}]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_anew_a_caption_is_judged_by_the_mean_of_both_similarities(small: Small, share: float) -> None:
+@pytest.mark.parametrize("share", [0, 1])
+def test_anew_a_caption_is_judged_by_the_network_in_its_share(small: Small, share: float) -> None:
     method = started(small, network=share)
+    before = Siblings(method.correspondence, method.together)
+    near = method.temperature
     method._judge(small.batches)
-    images, texts = encode_all(method.averaged.module, small.batches)  # type: ignore[arg-type]
     model = method._linear_model(small.batches)
-    projections = [Projections.from_tensors(tensors) for tensors in method.projections]
-    compared = []
-    for rows, own_images, own_texts in model.fold_vectors(projections):
-        sims = share * texts[rows] @ images.T + (1 - share) * own_texts @ own_images.T
-        compared.append((rows, torch.eye(len(images)), sims))  # whose inner products are the similarities
-    found, prior = linear.judge(compared, model.shown)
+    images, texts = encode_all(method.averaged.module, small.batches)  # type: ignore[arg-type]
+    vectors = []
+    for fold, tensors in enumerate(method.projections):
+        of_fold = model.fold_vectors(fold, Projections.from_tensors(tensors))
+        vectors.append(FoldVectors(of_fold.rows, images, texts) if share else of_fold)
+    found, prior = linear.judge(vectors, model.shown, before, near=near)
     expected = posterior.beliefs(found, prior.rate, len(images))
     np.testing.assert_allclose(method.correspondence, expected.shown, atol=1e-3)
     np.testing.assert_allclose(method.partners.beliefs, expected.others, atol=1e-3)
+
+
+def test_vectors_of_both_side_by_side_have_the_mean_of_both_similarities(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = started(small, network=0.3)
+    given: list[FoldVectors] = []
+    judge = linear.judge
+
+    def remembering(vectors: list[FoldVectors], *rest: Any, **options: Any) -> Any:
+        given.extend(vectors)
+        return judge(vectors, *rest, **options)
+
+    monkeypatch.setattr(linear, "judge", remembering)
+    images, texts = encode_all(method.averaged.module, small.batches)  # type: ignore[arg-type]
+    method._judge(small.batches)
+    model = method._linear_model(small.batches)
+    for fold, joined in enumerate(given):
+        own = model.fold_vectors(fold, Projections.from_tensors(method.projections[fold]))
+        expected = 0.3 * images @ texts.T + 0.7 * own.images @ own.texts.T
+        torch.testing.assert_close(joined.images @ joined.texts.T, expected, rtol=1e-4, atol=1e-5)
+    assert len(given) == model.folds
 
 
 @pytest.mark.parametrize("matcher", ["saf", "sgr", "scan"])

@@ -1,0 +1,126 @@
+"""Captions of one image help each other: against loops, never themselves, and as far as their fates differ."""
+
+import numpy as np
+import pytest
+import torch
+
+from crcl.methods.relink import siblings as module
+from crcl.methods.relink.siblings import FoldVectors, Shown, Siblings, compare, shared_fate
+
+IMAGES, PAIRS, DECOYS = 6, 15, 2
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def some(seed: int = 0) -> tuple[FoldVectors, Shown]:
+    """Pairs of six images, one of them with a single caption; two decoys repeat the captions 3 and 8."""
+    rng = np.random.default_rng(seed)
+    shown = np.concatenate([np.arange(PAIRS) % 5, [5], [1, 2]])
+    originals = np.array([3, 8])
+    texts = unit(rng.normal(size=(PAIRS + 1, 4)))
+    texts = np.concatenate([texts, texts[originals]]).astype(np.float32)
+    images = unit(rng.normal(size=(IMAGES, 4))).astype(np.float32)
+    fold = FoldVectors(np.arange(len(shown)), torch.from_numpy(images), torch.from_numpy(texts))
+    return fold, Shown(shown, np.zeros(len(shown), np.int64), originals)
+
+
+def slow(fold: FoldVectors, shown: Shown, siblings: Siblings) -> np.ndarray:
+    """Similarity of each caption with each image, one by one."""
+    images, texts = fold.images.double().numpy(), fold.texts.double().numpy()
+    pairs = len(shown.images) - len(shown.originals)
+    found = np.zeros((len(texts), len(images)))
+    for t in range(len(texts)):
+        itself = t if t < pairs else int(shown.originals[t - pairs])  # the pair of the same caption
+        asked = texts[t].copy()
+        for other in range(pairs):
+            if other != t and shown.images[other] == shown.images[t]:
+                asked += siblings.together * texts[other]
+        for i in range(len(images)):
+            of_image = [other for other in range(pairs) if shown.images[other] == i]
+            strength = module.STRENGTH * (1 - siblings.together) * (len(of_image) > 1)
+            if itself in of_image:  # the others count for it
+                strength *= len(of_image) / max(len(of_image) - 1, 1)
+            described = images[i].copy()
+            for other in of_image:
+                if other != itself:
+                    described += strength * siblings.beliefs[other] * texts[other]
+            found[t, i] = unit(asked) @ unit(described)
+    return found
+
+
+@pytest.mark.parametrize("together", [0.0, 0.4, 1.0])
+def test_similarities_are_those_of_a_loop_in_which_no_caption_helps_itself(together: float) -> None:
+    fold, shown = some()
+    siblings = Siblings(np.random.default_rng(1).random(len(shown.images)).astype(np.float32), together)
+    sims = compare(fold, shown, fold.rows, siblings)
+    found = torch.cat([block.clone() for _, block in sims.scaled(1.0)])
+    np.testing.assert_allclose(found, slow(fold, shown, siblings), atol=1e-5)
+    some_rows = np.array([0, 4, 15, 17])
+    few = compare(fold, shown, some_rows, siblings)
+    np.testing.assert_allclose(torch.cat([block.clone() for _, block in few.scaled(1.0)]), found[some_rows], atol=1e-6)
+
+
+def test_in_blocks_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold, shown = some()
+    siblings = Siblings(np.ones(len(shown.images), np.float32), 0.3)
+    kept = compare(fold, shown, fold.rows, siblings)
+    monkeypatch.setattr("crcl.methods.relink.posterior._KEPT", 0)
+    monkeypatch.setattr("crcl.methods.relink.posterior._CELLS", 4 * IMAGES)
+    blocks = compare(fold, shown, fold.rows, siblings)
+    one, other = (torch.cat([block.clone() for _, block in sims.scaled(0.1)]) for sims in (kept, blocks))
+    assert blocks.kept is None
+    torch.testing.assert_close(one, other)
+
+
+def test_the_belief_in_a_caption_changes_nothing_where_it_meets_its_own_image() -> None:
+    fold, shown = some()
+    beliefs = np.full(len(shown.images), 0.5, np.float32)
+    changed = beliefs.copy()
+    changed[7] = 1
+    one, other = (compare(fold, shown, fold.rows, Siblings(each, 0.0)).kept for each in (beliefs, changed))
+    assert one is not None
+    assert other is not None
+    image = shown.images[7]
+    torch.testing.assert_close(one[7], other[7])
+    assert (one[[2, 12], image] != other[[2, 12], image]).all()  # the siblings do see it
+
+
+def test_without_beliefs_and_with_separate_fates_siblings_change_nothing() -> None:
+    fold, shown = some()
+    plain = compare(fold, shown, fold.rows).kept
+    helped = compare(fold, shown, fold.rows, Siblings(np.zeros(len(shown.images), np.float32), 0.0)).kept
+    torch.testing.assert_close(plain, helped)
+
+
+def slow_fate(beliefs: np.ndarray, images: np.ndarray) -> float:
+    mean = sum(beliefs) / len(beliefs)
+    products = [
+        (beliefs[s] - mean) * (beliefs[t] - mean)
+        for s in range(len(images))
+        for t in range(len(images))
+        if s != t and images[s] == images[t]
+    ]
+    return sum(products) / len(products) / (sum((beliefs - mean) ** 2) / len(beliefs))
+
+
+def test_shared_fate_is_the_correlation_of_siblings() -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 12, 40)
+    beliefs = (0.5 * rng.random(12)[images] + 0.5 * rng.random(40)).astype(np.float32)
+    expected = slow_fate(beliefs.astype(np.float64), images)
+    assert 0.2 < expected < 1
+    assert shared_fate(beliefs, images) == pytest.approx(expected, abs=1e-5)
+
+
+def test_fates_are_shared_where_whole_images_are_wrong_and_not_where_captions_are() -> None:
+    rng = np.random.default_rng(0)
+    images = np.repeat(np.arange(400), 5)
+    assert shared_fate((rng.random(400) < 0.5)[images].astype(np.float32), images) == pytest.approx(1)
+    assert shared_fate((rng.random(2000) < 0.5).astype(np.float32), images) < 0.05
+
+
+def test_where_no_image_has_two_captions_or_all_beliefs_agree_no_fate_is_shared() -> None:
+    assert shared_fate(np.random.default_rng(0).random(9).astype(np.float32), np.arange(9)) == 0
+    assert shared_fate(np.ones(6, np.float32), np.array([0, 0, 1, 1, 2, 2])) == 0
