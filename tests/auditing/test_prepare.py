@@ -15,7 +15,7 @@ from embedded import write_embeddings
 from PIL import Image
 from tiny import LEARNING, SMALL, Answer, call, command, write_folder
 
-from crcl.auditing.prepare import Preparation, plan_training, schedule_for
+from crcl.auditing.prepare import FEW, MANY, Preparation, plan_training, suited
 from crcl.config import Config, load
 from crcl.data import scenes
 from crcl.data.pairs import Pairs
@@ -23,7 +23,7 @@ from crcl.runs.folder import Run
 
 pytestmark = pytest.mark.slow  # nearly all of them need the audit that the first one makes
 
-QUICK = [word for setting in LEARNING for word in ("--set", setting)]
+QUICK = [word for setting in ["method=crcl", *LEARNING] for word in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")
@@ -325,30 +325,40 @@ def test_few_decoys_estimate_nothing(
     assert json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))["config"]["data"]["decoys"] == 0.05
 
 
-@pytest.mark.parametrize("vectors", [False, True])
-@pytest.mark.parametrize("pairs", [2, 100, 1000, 5000, 30_000, 145_000, 1_000_000])
-def test_the_schedule_gives_every_size_of_data_enough_steps_and_no_more(pairs: int, vectors: bool) -> None:
-    chosen = load(preset="embeddings" if vectors else "cpu", base=schedule_for(pairs, vectors=vectors))
-    frozen, pieces = chosen.ledger.freeze_epochs, chosen.train.pieces
-    assert all(epochs > frozen for epochs in pieces)
-    assert chosen.train.lr_update < pieces[-1]
-    steps = frozen * pairs // chosen.train.batch_size
-    assert steps >= min(300, 10 * pairs // 32 - 10)
-    assert sum(pieces) * pairs <= max(2_000_000, 16 * pairs)
+@pytest.mark.parametrize(
+    ("pairs", "vectors", "method", "matcher", "epochs"),
+    [
+        (None, False, "relink", "vse", (13,)),
+        (2, False, "relink", "linear", (1,)),
+        (FEW - 1, False, "relink", "linear", (1,)),
+        (FEW - 1, True, "relink", "linear-vectors", (1,)),
+        (FEW, False, "relink", "vse", (13,)),
+        (MANY, True, "relink", "dual", (7,)),
+        (MANY + 1, False, "crcl", "vse", (3, 3, 10)),
+        (1_000_000, True, "crcl", "dual", (2, 5)),
+    ],
+)
+def test_the_number_of_pairs_decides_how_an_audit_trains(
+    pairs: int | None, vectors: bool, method: str, matcher: str, epochs: tuple[int, ...]
+) -> None:
+    preset = "embeddings" if vectors else "cpu"
+    chosen = load(preset=preset, base=suited({}, pairs=pairs, vectors=vectors))
+    assert (chosen.method, chosen.matcher.name, chosen.schedule_pieces()) == (method, matcher, epochs)
+    assert all(chosen.ledger.freeze_epochs < length for length in chosen.train.pieces)
 
 
 def test_an_audit_is_trained_by_the_number_of_its_pairs_unless_it_is_told_how(tmp_path: Path) -> None:
     data = Pairs.of(write_folder(tmp_path / "data", train=60))
 
-    def plan(**how: Any) -> Config:
-        return plan_training(data, Preparation(**how), pairs=len(data.split("train")))
+    def plan(*settings: str, preset: str | None = None) -> Config:
+        return plan_training(data, Preparation(settings=settings, preset=preset), pairs=len(data.split("train")))
 
-    suited = plan(settings=("train.lr=0.01",))
-    assert (suited.train.batch_size, suited.ledger.freeze_epochs, suited.train.lr) == (32, 10, 0.01)
-    assert plan(preset="cpu").train.batch_size == 128
-    assert plan(settings=("train.batch_size=7",)).train.batch_size == 7
-    own = plan(settings=("train.pieces=[3,4]",))
-    assert (own.train.pieces, own.ledger.freeze_epochs) == ((3, 4), 2)
+    assert (plan().method, plan().matcher.name, plan("train.lr=0.01").train.lr) == ("relink", "linear", 0.01)
+    own = plan("method=crcl")
+    assert (own.method, own.matcher.name, own.train.pieces, own.train.batch_size) == ("crcl", "vse", (3, 3, 13), 128)
+    assert (plan("matcher.name=bow").method, plan("matcher.name=bow").matcher.name) == ("relink", "bow")
+    assert (plan(preset="cpu").method, plan(preset="cpu").matcher.name) == ("crcl", "vse")
+    assert plan("method=crcl", "train.pieces=[3,4]").train.pieces == (3, 4)
 
 
 def test_two_tables_of_one_name_do_not_share_a_folder(

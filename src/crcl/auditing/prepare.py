@@ -1,7 +1,7 @@
 """Training a run to audit: features where the data has none, then a training with decoys."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from crcl.config import Config, keys_of
+from crcl.config import Config, given
 from crcl.data.decoys import SHARE
 from crcl.data.files import SHOWN
 from crcl.data.images import UnusableError, locate
@@ -18,6 +18,7 @@ from crcl.errors import InputError
 from crcl.features.choice import choose_extractor
 from crcl.features.extract import Extracted, extract
 from crcl.features.provenance import ABOUT
+from crcl.matchers import MATCHERS
 from crcl.progress import SILENT, Progress
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
@@ -25,12 +26,15 @@ from crcl.runs.restore import choose_device
 from crcl.storage import write_bytes
 from crcl.training import session
 
+METHOD = "relink"
+"""The method of an audit, unless another one is given."""
+FEW = 4000
+"""With fewer pairs than this, an audit fits the linear model alone."""
+MANY = 150_000
+"""With more pairs than this, an audit keeps the preset's method, which does not compare all captions with all images."""
 _SUITED = {True: "embeddings", False: "cpu"}
 """Presets for data with vectors of captions, and for other data."""
 _SCHEDULE = ("train.pieces", "train.lr_update", "ledger.freeze_epochs")
-_STEPS = 400  # optimizer steps in the frozen epochs, during which every correspondence is 1
-_MOST_FROZEN = 10
-_SMALL = 4000  # with fewer pairs batches are small, for more steps
 
 
 @dataclass(frozen=True)
@@ -151,34 +155,32 @@ def _explain_existing(run: Path, *, exists: bool) -> Iterator[None]:
 
 
 def plan_training(data: Pairs, how: Preparation, *, pairs: int | None = None) -> Config:
-    """The config of the training, with a schedule for so many training pairs unless a preset is given.
-
-    Pieces and frozen epochs depend on each other: with any of them among the settings, the preset's schedule is used.
-    """
+    """The config of the training, suited to so many training pairs unless a preset is given."""
     where, vectors = data.location, data.has_text_features
     base = how.base() | ({} if where is None else where.absolute().settings())
-    if pairs is not None and how.preset is None and not set(keys_of(how.settings)) & set(_SCHEDULE):
-        base |= schedule_for(pairs, vectors=vectors)
-    preset = how.preset or _SUITED[vectors]
-    return session.new_config(preset=preset, base=base, settings=how.settings)
+    if how.preset is None:
+        base |= suited(given(how.settings), pairs=pairs, vectors=vectors)
+    return session.new_config(preset=how.preset or _SUITED[vectors], base=base, settings=how.settings)
 
 
-def schedule_for(pairs: int, *, vectors: bool) -> dict[str, Any]:
-    """Batch size, frozen epochs and pieces for so many pairs.
+def suited(settings: Mapping[str, Any], *, pairs: int | None, vectors: bool) -> dict[str, Any]:
+    """Method, matcher and schedule for so many pairs, as far as the given settings leave them open.
 
-    The first correspondences are computed at the end of the frozen epochs. These need enough optimizer steps to learn
-    something, but too few to memorise wrong pairs: a few hundred, whatever the number of pairs.
+    Args:
+        settings: The given settings, by key.
+        pairs: The number of training pairs, if known.
+        vectors: Whether captions have vectors.
     """
-    size = 256 if vectors and pairs >= 8 * _SMALL else 128 if pairs >= _SMALL else 32
-    steps = max(pairs // size, 1)
-    frozen = min(max(round(_STEPS / steps), 1), _MOST_FROZEN)
-    last = 3 * frozen + (2 if vectors else 7)
-    return {
-        "train.batch_size": size,
-        "ledger.freeze_epochs": frozen,
-        "train.pieces": [frozen + 2, frozen + 2, last] if not vectors else [frozen + 1, last],
-        "train.lr_update": max(round(0.75 * last), 1),
-    }
+    few, many = pairs is not None and pairs < FEW, pairs is not None and pairs > MANY
+    chosen: dict[str, Any] = {} if many else {"method": METHOD}
+    if few and settings.get("method", METHOD) == METHOD:
+        chosen["matcher.name"] = next(
+            name for name, record in MATCHERS.items() if record.closed_form and record.reads_vectors == vectors
+        )
+    if many and not set(settings) & set(_SCHEDULE):  # enough steps in fewer epochs
+        pieces = [2, 5] if vectors else [3, 3, 10]
+        chosen |= {"ledger.freeze_epochs": 1, "train.pieces": pieces, "train.lr_update": round(0.75 * pieces[-1])}
+    return chosen
 
 
 def _record_image_folder(about: Path, images: Path) -> None:

@@ -74,7 +74,7 @@ class Gallery:
             ],
         )
 
-    def _shown_in(self, image: np.integer) -> list[str]:
+    def _shown_in(self, image: int | np.integer) -> list[str]:
         """A row that shows an image, where suggestions are beliefs that a caption belongs to it."""
         believed = self.audit.suggestions is not None and self.audit.suggestions.fit == "belief"
         return [f"row {self.audit.pairs.rows[self.first_shown[image]]}"] if believed else []
