@@ -9,6 +9,7 @@ from tiny import Stop, StopAfter, small_config, write_folder
 
 from crcl.data.noise import mismatch, write_index
 from crcl.errors import InputError
+from crcl.runs.card import model_card
 from crcl.runs.describe import describe
 from crcl.runs.folder import Run
 from crcl.training import session
@@ -48,6 +49,19 @@ def test_a_finished_run_is_described_with_its_best_epoch(tmp_path: Path) -> None
     best = max(run.metrics()[1:], key=lambda record: float(record["dev"]["rsum"]))
     assert facts["best epoch"] == f"{best['epoch'] + 1} of piece 2, dev rSum {best['dev']['rsum']:.1f}"
     assert facts["beliefs"].startswith(f"mean {run.load_ledger().mean():.3f}")
+
+
+def test_what_is_scored_beside_the_network_is_named_and_not_counted_as_a_network(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    told = {}
+    for name in ("bow", "linear"):
+        path = session.train(small_config(data, f"matcher.name={name}", method="relink"), tmp_path / name).path
+        told[name] = dict(describe(path))["method"], model_card(path)
+    assert told["bow"][0] == "relink on bow, embedding 8, scored together with linear"
+    assert told["linear"][0] == "relink on linear, 128 dimensions"
+    assert "`relink` on matcher `bow`; similarities are the mean of its own and those of `linear`\n" in told["bow"][1]
+    assert "`relink` on matcher `linear`\n" in told["linear"][1]
+    assert "networks" not in told["bow"][1]
 
 
 def test_a_run_without_an_epoch_is_described_too(tmp_path: Path) -> None:

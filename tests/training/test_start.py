@@ -214,7 +214,7 @@ def test_another_number_of_networks_is_refused(
 def test_each_network_of_two_begins_from_its_own_weights() -> None:
     def beginnings(networks: int, weights: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
         learnt = build.Learnt(weights)
-        for make in build._matcher_makers(lambda: torch.nn.Linear(1, 1, bias=False), learnt, networks, networks):
+        for make in build._matcher_makers(lambda: torch.nn.Linear(1, 1, bias=False), learnt, networks):
             yield make().state_dict()
 
     one, other = torch.tensor([[1.0]]), torch.tensor([[2.0]])
@@ -223,6 +223,47 @@ def test_each_network_of_two_begins_from_its_own_weights() -> None:
         {"weight": other},
     ]
     assert list(beginnings(1, {"weight": other})) == [{"weight": other}]
+
+
+@pytest.fixture(scope="module")
+def relinked(data: Path) -> Run:
+    """A run of a network with the linear model of relink beside it."""
+    return session.train(small_config(data, "data.standardize=true", method="relink"), data.parent / "relinked")
+
+
+@pytest.mark.parametrize("method", ["relink", "crcl"])
+def test_from_a_run_of_relink_only_its_network_is_taken(
+    data: Path, relinked: Run, tmp_path: Path, beginnings: Beginnings, method: str
+) -> None:
+    assert relinked.networks == 2
+    new = session.train(further(data, relinked, method=method), tmp_path / "new", progress=beginnings)
+    weights = relinked.load_matcher()
+    for name, value in beginnings.seen[0, 0].items():
+        torch.testing.assert_close(value, weights[f"members.0.{name}"], atol=0, rtol=0)
+    assert new.networks == (2 if method == "relink" else 1)
+
+
+def test_relink_starts_from_a_run_of_one_network(
+    data: Path, first: Run, tmp_path: Path, beginnings: Beginnings
+) -> None:
+    new = session.train(further(data, first, method="relink"), tmp_path / "new", progress=beginnings)
+    torch.testing.assert_close(beginnings.seen[0, 0], first.load_matcher(), atol=0, rtol=0)
+    assert new.networks == 2
+    with pytest.raises(InputError, match="the run has 1 networks, ncr trains 2"):
+        session.train(further(data, new, method="ncr"), tmp_path / "other")
+
+
+def test_lost_on_the_way_and_without_the_first_run_relink_ends_bit_identical(
+    data: Path, relinked: Run, tmp_path: Path
+) -> None:
+    origin = Path(shutil.copytree(relinked.path, tmp_path / "origin"))
+    config = further(data, relinked, "train.save_minutes=0", method="relink", **{"train.start": str(origin)})
+    expected = session.train(config, tmp_path / "reference").path
+    with pytest.raises(Stop):
+        session.train(config, tmp_path / "run", progress=StopAfter(8))
+    shutil.rmtree(origin)
+    session.train(config, tmp_path / "run", resume=True)
+    assert_same_runs(tmp_path / "run", expected)
 
 
 def test_features_of_another_size_are_refused(first: Run, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from crcl.config import Config, differences, load
-from crcl.runs.describe import describe_noise, epochs_done, stored_config
+from crcl.runs.describe import companion_of, describe_noise, epochs_done, stored_config
 from crcl.runs.folder import Run
 
 _PLACES = ("data.path", "data.features", "data.text_features", "data.ids", "data.vocab", "noise.file", "train.start")
@@ -19,6 +19,8 @@ def model_card(path: str | Path) -> str:
     origin = (
         f"imported from {run.imported}" if run.imported else f"{done} of {planned} epochs, seed {config.train.seed}"
     )
+    companion = companion_of(run, config)
+    beside = "" if companion is None else f"; similarities are the mean of its own and those of `{companion}`"
     sections = [
         f"# {config.matcher.name} by {config.method}",
         "An image-text matcher that was trained to stay accurate although some of its training pairs are mismatched.",
@@ -29,7 +31,7 @@ def model_card(path: str | Path) -> str:
             _features(run),
         ),
         "## Training",
-        _bullets(f"method `{config.method}` on matcher `{config.matcher.name}`", origin, *_changed(config)),
+        _bullets(f"method `{config.method}` on matcher `{config.matcher.name}`{beside}", origin, *_changed(config)),
         "## Scores",
         _scores(run),
         "## Limits",

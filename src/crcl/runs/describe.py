@@ -10,6 +10,7 @@ from crcl.data.pairs import Pairs
 from crcl.data.sources import layout_of
 from crcl.data.split import Split
 from crcl.errors import InputError
+from crcl.matchers import MATCHERS
 from crcl.progress import Progress
 from crcl.runs.folder import Run
 
@@ -82,7 +83,12 @@ def describe_run(run: Run) -> list[Fact]:
 
 
 def _describe_matcher(run: Run, config: Config) -> str:
-    return f"embedding {config.matcher.embedding}" if run.model() is None else f"started from {config.matcher.model}"
+    if run.model() is not None:
+        return f"started from {config.matcher.model}"
+    if MATCHERS[config.matcher.name].closed_form:
+        return f"{config.get('matcher.linear')} dimensions"
+    beside = companion_of(run, config)
+    return f"embedding {config.matcher.embedding}{'' if beside is None else f', scored together with {beside}'}"
 
 
 def _describe_best(records: list[dict[str, Any]]) -> str:
@@ -97,6 +103,17 @@ def _describe_beliefs(run: Run, threshold: float | None) -> str:
     beliefs = run.load_ledger()
     below = "" if threshold is None else f", {np.mean(beliefs < threshold):.1%} of the pairs below {threshold:g}"
     return f"mean {beliefs.mean():.3f}{below}"
+
+
+def companion_of(run: Run, config: Config) -> str | None:
+    """The matcher that the run's method fitted beside its networks, and that is scored together with them, if any."""
+    networks, members = config.record.networks, config.members()
+    return members[-1] if run.networks == len(members) > networks else None
+
+
+def networks_of(run: Run, config: Config) -> int:
+    """How many networks were trained; a matcher that the method fitted besides does not count."""
+    return run.networks - (companion_of(run, config) is not None)
 
 
 def stored_config(run: Run) -> Config:

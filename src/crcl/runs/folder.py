@@ -95,7 +95,7 @@ class Run:
 
     @property
     def networks(self) -> int:
-        """How many networks the matcher is made of; their similarities are averaged."""
+        """How many parts the matcher has, whose similarities are averaged: networks, and what is fitted besides."""
         return self.sizes["networks"]
 
     @classmethod

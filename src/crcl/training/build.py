@@ -27,7 +27,7 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
         matcher_maker, config, data.sizes, word_weights=_word_weights(data), model=data.model, device=device
     )
     members = config.members()
-    makers = cycle(_matcher_makers(maker(), start, config.record.networks, len(members)))
+    makers = cycle(_matcher_makers(maker(), start, config.record.networks))
 
     def make_learner() -> Learner:
         return Learner(
@@ -70,7 +70,7 @@ def _word_weights(data: TrainingData) -> torch.Tensor | None:
 
 
 def _matcher_makers(
-    make_matcher: Callable[[], nn.Module], start: Learnt | None, networks: int, members: int
+    make_matcher: Callable[[], nn.Module], start: Learnt | None, networks: int
 ) -> Iterator[Callable[[], nn.Module]]:
     """For each network of a method, the function that creates it: with fresh weights, or with those of `start`.
 
@@ -83,7 +83,7 @@ def _matcher_makers(
         return module
 
     for number in range(networks):
-        prefix = "" if members == 1 else f"members.{number}."
+        prefix = "" if networks == 1 else f"members.{number}."
         if start is None:
             yield make_matcher
         else:

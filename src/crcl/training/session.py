@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from crcl.config import Config, differences, file_keys, load, to_dict
 from crcl.data.pairs import Pairs
@@ -17,7 +18,7 @@ from crcl.progress import SILENT, Progress
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
-from crcl.runs.describe import stored_config
+from crcl.runs.describe import networks_of, stored_config
 from crcl.runs.folder import Learnt, Run
 from crcl.runs.overwriting import refuse_existing
 from crcl.runs.restore import choose_device
@@ -109,7 +110,7 @@ def train(
         data = read_data(config, pairs=pairs, start=origin, published=published)
         start = None if published is None else Learnt(published.weights)
         if origin is not None:
-            start = Learnt(origin.load_matcher(), _first_beliefs(config, origin, data, progress))
+            start = Learnt(_network_weights(origin), _first_beliefs(config, origin, data, progress))
         run = Run.create(
             path,
             config=to_dict(config),
@@ -160,20 +161,20 @@ def open_published(config: Config) -> Pretrained | None:
 def open_starting_run(config: Config, path: str) -> Run:
     """Open the run to start from; refuses one with another matcher than the config's."""
     run, stored, _ = open_scorer(path, device="cpu")  # also checks that the weights fit the run's config
-    networks, hidden = len(config.members()), stored.record.meta
+    there, networks, hidden = networks_of(run, stored), config.record.networks, stored.record.meta
     meta, kept = hidden is not None, {"data.standardize", hidden}
     problems = [
         _differs(key, was, now)
         for key, (was, now) in differences(stored, config).items()
         if key.startswith("matcher.") or key in kept
     ]
-    fitting = methods_of(run.networks, meta=meta)
-    if run.networks != networks:
+    fitting = methods_of(there, meta=meta)
+    if there != networks:
         problems.append(
             InputError(
-                f"the run has {run.networks} networks, {config.method} trains {networks}",
+                f"the run has {there} networks, {config.method} trains {networks}",
                 where="method",
-                hint=f"methods that train {run.networks}: {', '.join(fitting) or 'there is none'}",
+                hint=f"methods that train {there}: {', '.join(fitting) or 'there is none'}",
             )
         )
     elif config.method not in fitting:
@@ -191,6 +192,15 @@ def open_starting_run(config: Config, path: str) -> Run:
     if problems:
         raise InputError.several(problems, what="a training that starts from it keeps its matcher, but", where=run.path)
     return run
+
+
+def _network_weights(run: Run) -> dict[str, Tensor]:
+    """The weights of a run's networks, without those of a matcher that its method fitted besides."""
+    networks, weights = networks_of(run, stored_config(run)), run.load_matcher()
+    if networks == run.networks:
+        return weights
+    kept = {name: value for name, value in weights.items() if int(name.split(".")[1]) < networks}
+    return {name.removeprefix("members.0.") if networks == 1 else name: value for name, value in kept.items()}
 
 
 def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Progress) -> np.ndarray | None:
