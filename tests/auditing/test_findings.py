@@ -110,3 +110,9 @@ def test_suggestions_by_belief_say_in_which_row_the_image_is() -> None:
     assert (row["caption_1"], row["caption_1_belief"]) == ("línea\nzwei", pytest.approx(0.83))
     assert (row["image_2"], row["image_2_row"], row["image_2_belief"]) == (None, None, None)
     assert table.to_pylist()[0]["image_1_row"] is None
+
+
+def test_the_probability_to_be_wrong_is_a_column_where_it_is_known() -> None:
+    table = find(PAIRS, BELIEFS, SIMILARITY, p_wrong=np.array([0.1, 0.8, 0.3, 0.9])).table()
+    assert table.column_names == [*COLUMNS, "p_wrong"]
+    np.testing.assert_allclose(table["p_wrong"].to_pylist(), [0.9, 0.8, 0.3, 0.1], rtol=1e-6)

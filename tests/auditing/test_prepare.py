@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.csv

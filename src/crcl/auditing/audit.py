@@ -1,5 +1,6 @@
 """Auditing the training pairs of a run: correspondences, estimates by decoys, similarities, suggestions."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from crcl.auditing.clean import Cleaned, clean, refuse_output
@@ -61,11 +62,10 @@ def audit_run(
     )
     with progress.task("similarities") as advance:
         similarity = model.scorer.pair_similarities(pairs, advance=advance)
-    found = find(pairs, correspondences.correspondence, similarity, threshold=threshold)
-    suggestions = suggest_more(origin, found, None, progress)
-    if suggestions is not None:
-        found = find(pairs, correspondences.correspondence, similarity, threshold=threshold, suggestions=suggestions)
-    return Audit(found, correspondences, origin)
+    found = find(
+        pairs, correspondences.correspondence, similarity, threshold=threshold, p_wrong=correspondences.p_wrong()
+    )
+    return Audit(replace(found, suggestions=suggest_more(origin, found, None, progress)), correspondences, origin)
 
 
 def clean_run(

@@ -33,6 +33,8 @@ class Findings:
     threshold: float
     """Pairs with a lower correspondence are suspects."""
     suggestions: Suggestions | None = None
+    p_wrong: np.ndarray | None = None
+    """(N,) probability that each pair is mismatched, in the order of the pairs; None where it cannot be estimated"""
 
     @property
     def suspects(self) -> np.ndarray:
@@ -64,6 +66,8 @@ class Findings:
             "suspect": pa.array(self.correspondence[rows] < self.threshold, mask=np.isnan(self.correspondence[rows])),
             "similarity": pa.array(self.similarity[rows].astype(np.float32)),
         }
+        if self.p_wrong is not None:
+            columns["p_wrong"] = pa.array(self.p_wrong[rows].astype(np.float32))
         if self.pairs.truth is not None:
             columns["truth"] = pa.array(self.pairs.truth[rows])
         if self.suggestions is not None:
@@ -106,6 +110,7 @@ def find(
     *,
     threshold: float = THRESHOLD,
     suggestions: Suggestions | None = None,
+    p_wrong: np.ndarray | None = None,
 ) -> Findings:
     """Order the pairs by correspondence, then by similarity; without correspondences by similarity alone."""
     if not 0 <= threshold <= 1:
@@ -115,7 +120,7 @@ def find(
     if len(correspondence) != len(pairs):
         raise InputError(f"{len(pairs)} pairs, but correspondences of {len(correspondence)}", where=pairs.source)
     rows = np.lexsort((similarity, correspondence))
-    return Findings(rows, pairs, correspondence, similarity, threshold, suggestions)
+    return Findings(rows, pairs, correspondence, similarity, threshold, suggestions, p_wrong)
 
 
 def write_table(table: pa.Table, path: str | Path) -> None:

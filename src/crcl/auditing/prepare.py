@@ -31,7 +31,7 @@ METHOD = "relink"
 FEW = 4000
 """With fewer pairs than this, an audit fits the linear model alone."""
 MANY = 150_000
-"""With more pairs than this, an audit keeps the preset's method, which does not compare all captions with all images."""
+"""With more pairs than this, an audit trains by the preset's method: comparing all captions with all images is slow."""
 _SUITED = {True: "embeddings", False: "cpu"}
 """Presets for data with vectors of captions, and for other data."""
 _SCHEDULE = ("train.pieces", "train.lr_update", "ledger.freeze_epochs")

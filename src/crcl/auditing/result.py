@@ -138,6 +138,11 @@ class Audit:
         return self.findings.correspondence
 
     @property
+    def p_wrong(self) -> np.ndarray | None:
+        """(N,) probability that each training pair is mismatched, calibrated by decoys; None without an estimate."""
+        return self.findings.p_wrong
+
+    @property
     def detection(self) -> Detection | None:
         """Scores against the truth, where noise was injected; None elsewhere."""
         return self.findings.detection()
@@ -146,9 +151,10 @@ class Audit:
     def table(self) -> pa.Table:
         """One row per training pair, worst first.
 
-        Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; truth where it is
-        known; for suspects `caption_1`, `image_1`, ...: suggestions of what would match, with similarities, or with
-        the beliefs of a run of method `relink` (`image_1_belief`, and `image_1_row`, a row that shows the image).
+        Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; p_wrong (the
+        probability that the pair is mismatched) where decoys allow an estimate; truth where it is known. For suspects
+        `caption_1`, `image_1`, ...: suggestions of what would match, with similarities, or with the beliefs of a run of
+        method `relink` (`image_1_belief`, and `image_1_row`, a row that shows the image).
         """
         if self._table is None:
             self._table = self.findings.table()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crcl.auditing.calibration import wrong_probability
 from crcl.auditing.estimate import FEWEST, Estimate, distinguishable, estimate
 from crcl.auditing.findings import THRESHOLD
 from crcl.errors import InputError
@@ -21,6 +22,11 @@ class Correspondences:
     estimate: Estimate | None = None
     unsure: str = ""
     """Why the decoys allow no estimate; empty where they do, or where there are none."""
+
+    def p_wrong(self) -> np.ndarray | None:
+        """(N,) probability that each pair is mismatched; None without an estimate."""
+        found = self.estimate
+        return None if found is None else wrong_probability(found.correspondence, found.decoys, found.rate)
 
 
 def read_correspondences(run: Run) -> Correspondences:
