@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow.csv
 import pytest
 from PIL import Image
@@ -10,6 +11,8 @@ from tiny import call
 from crcl.experiments import demo
 from crcl.methods.crcl import CRCL
 from crcl.methods.plain import Objective
+from crcl.methods.relink import Relink
+from crcl.runs.folder import Run
 
 SETTINGS = [
     word
@@ -26,18 +29,20 @@ def test_the_demo_leaves_suspects_and_pictures_and_does_nothing_twice(
     words = ["demo", "-o", str(folder), "--images", "24", *SETTINGS]
     answer = call(capsys, monkeypatch, *words)
     assert answer.code == 0, answer.err
-    for expected in ("plain (InfoNCE)", "CRCL", "rSum", "detection AUROC", str(folder / "suspects.csv")):
+    for expected in ("plain (InfoNCE)", "CRCL", "relink", "rSum", "detection AUROC", str(folder / "suspects.csv")):
         assert expected in answer.out
     assert "training CRCL" in answer.err
     for name in ("beliefs.png", "worst.png"):
         with Image.open(folder / name) as picture:
             picture.load()
             assert min(picture.size) > 200
+    assert Run.open(folder / "relink").config["train"]["pieces"] == [1, 2]  # settings apply to all methods
     table = pyarrow.csv.read_csv(folder / "suspects.csv")
     assert len(table) == 24 * 5
     assert table.column_names[-1] == "truth"
     beliefs = table["correspondence"].to_pylist()
     assert beliefs == sorted(beliefs)
+    np.testing.assert_allclose(beliefs, np.sort(Run.open(folder / "crcl").load_ledger()), atol=1e-6)
     assert 0.25 < 1 - sum(table["truth"].to_pylist()) / len(table) <= 0.4
     assert len(list((folder / "data" / "images").rglob("*.png"))) >= 24
 
@@ -48,6 +53,7 @@ def test_the_demo_leaves_suspects_and_pictures_and_does_nothing_twice(
 
     monkeypatch.setattr(CRCL, "train_epoch", forbidden)
     monkeypatch.setattr(Objective, "train_epoch", forbidden)
+    monkeypatch.setattr(Relink, "train_epoch", forbidden)
     monkeypatch.setattr(demo, "_draw_scenes", forbidden)
     again = call(capsys, monkeypatch, *words)
     assert again.code == 0, again.err

@@ -135,6 +135,13 @@ def test_auroc_and_values_are_written_out():
     assert {"200.0", "290.5"} <= set(words(figure))
 
 
+def test_the_bar_of_the_method_whose_beliefs_are_shown_is_highlighted():
+    for shown, place in (("CRCL", 1), ("plain", 0), (None, 2)):
+        figure = plots.overview(["plain", "CRCL", "relink"], [1.0, 2.0, 3.0], CORRESPONDENCE, TRUTH, shown=shown)
+        colours = [bar.get_facecolor() for bar in figure.axes[0].patches]
+        assert [colours.count(colour) for colour in colours] == [1 if here == place else 2 for here in range(3)]
+
+
 def test_robustness_draws_each_methods_values_and_deviations():
     values, spread = np.array([[300.0, 250.0], [310.0, np.nan], [200.0, 270.0]]), np.full((3, 2), 5.0)
     axes = plots.robustness([0.2, 0.8], ["a", "b", "c"], values, spread=spread).axes[0]

@@ -1,4 +1,4 @@
-"""`crcl demo`: InfoNCE against CRCL on built-in data."""
+"""`crcl demo`: InfoNCE, CRCL and relink on built-in data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Seed of scenes, mismatches, weights and batches.")] = 0,
     settings: Settings = None,
 ) -> None:
-    """Draw scenes, mismatch 40 % of the pairs, train with InfoNCE and with CRCL, compare; minutes, no network.
+    """Draw scenes, mismatch 40 % of the pairs, train with InfoNCE, CRCL and relink, compare; minutes, no network.
 
     Example: `crcl demo -o demo`
     """

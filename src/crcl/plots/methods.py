@@ -172,13 +172,17 @@ def overview(
     *,
     threshold: float | None = None,
     auroc: float | None = None,
+    shown: str | None = None,
     label: str = "test rSum",
     titles: tuple[str, str] = ("Retrieval", "Beliefs of the training pairs"),
 ) -> Figure:
-    """Comparison of methods and beliefs side by side."""
+    """Comparison of methods and beliefs side by side; the bar of the method whose beliefs are shown is highlighted.
+
+    By default these are the beliefs of the last method.
+    """
     figure = new_figure(9.6, 3.5)
     left, right = figure.subplots(1, 2, width_ratios=[1, 2])
-    _comparison(left, names, values, label=label, title=titles[0])
+    _comparison(left, names, values, highlighted=names[-1] if shown is None else shown, label=label, title=titles[0])
     draw_beliefs(right, correspondence, truth, threshold=threshold, auroc=auroc, title=titles[1])
     return figure
 
@@ -188,11 +192,12 @@ def _comparison(
     names: Sequence[str],
     values: Sequence[float],
     *,
+    highlighted: str,
     label: str,
     title: str,
 ) -> None:
     places = np.arange(len(names))
-    bars = axes.bar(places, values, width=0.62, color=_highlight_last(len(names)))
+    bars = axes.bar(places, values, width=0.62, color=[BLUE if name == highlighted else GREY for name in names])
     axes.bar_label(bars, fmt="{:.1f}", padding=2, fontweight="bold")
     _name_ticks(axes.xaxis, [plain_text(name) for name in names])
     axes.set_xlim(-0.6, len(names) - 0.4)
