@@ -156,8 +156,10 @@ def assert_same_runs(one: Path, other: Path) -> None:
     words = "vocab.json" if (one / "vocab.json").exists() else "tokenizer.json"
     for name in ("matcher.safetensors", "metrics.jsonl", "beliefs.f16", words, "noise.npy"):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    with np.load(one / "ledger.npz") as left, np.load(other / "ledger.npz") as right:
-        assert left["correspondence"].tobytes() == right["correspondence"].tobytes()
+    for name in ("ledger.npz", "partners.npz"):
+        if (one / name).exists():
+            with np.load(one / name) as left, np.load(other / name) as right:
+                assert {key: left[key].tobytes() for key in left} == {key: right[key].tobytes() for key in right}
     states = (torch.load(run / "training.pt", weights_only=True) for run in (one, other))
     left, right = (dict(leaves(state)) for state in states)
     assert left == right

@@ -160,6 +160,26 @@ def test_noise_changes_the_image_that_is_shown(tiny: Tiny) -> None:
     np.testing.assert_array_equal(batch.regions[0], pairs.features[shown.image_index[7]])
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_epoch_can_show_other_images_with_the_captions(tiny: Tiny, workers: int) -> None:
+    pairs = tiny(images=10)
+    batches = batches_of(pairs, workers=workers)
+    images = np.random.default_rng(0).integers(0, 10, len(pairs))
+    among = np.arange(3, 18)
+    images[~np.isin(np.arange(len(pairs)), among)] = -1  # of pairs that are not asked for
+    own = list(batches.epoch(1, among=among, augment=False))
+    other = list(batches.epoch(1, among=among, augment=False, images=images))
+    assert len(own) == len(other) == 4
+    for plain, shown in zip(own, other, strict=True):
+        assert torch.equal(plain.pairs, shown.pairs)
+        assert torch.equal(plain.tokens, shown.tokens)
+        np.testing.assert_array_equal(shown.regions, pairs.gather(images[shown.pairs.numpy()]))
+    whole = list(batches.epoch(1, among=among, images=images))  # augmented
+    assert all(map(same, whole[2:], batches.epoch(1, among=among, images=images, start=2)))
+    themselves = batches.epoch(1, images=pairs.image_index)
+    assert all(map(same, batches.epoch(1), themselves))
+
+
 @pytest.mark.parametrize("dropped_regions", ["removed", "blanked"])
 def test_what_stands_behind_the_real_words_and_regions_is_zero(tiny: Tiny, dropped_regions: str) -> None:
     for batch in batches_of(tiny(images=20, regions=9), dropped_regions=dropped_regions).epoch(0):

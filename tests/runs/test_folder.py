@@ -87,6 +87,51 @@ def test_what_was_put_into_a_run_folder_comes_out_again(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "deep").iterdir()] == ["run"]
 
 
+def test_partners_come_out_again_without_those_of_decoys_and_a_run_may_have_none(tmp_path: Path) -> None:
+    run = create(tmp_path / "run")
+    assert run.load_partners() is None
+    images = np.array([[1], [0], [1], [0]])
+    beliefs = np.array([[0.25], [0], [1], [0.5]])
+    run.save_partners(images, beliefs)
+    found = Run.open(tmp_path / "run").load_partners()
+    assert found is not None
+    assert [part.dtype for part in found] == [np.int64, np.float32]
+    np.testing.assert_array_equal(found[0], images[:3])
+    np.testing.assert_array_equal(found[1], beliefs[:3])
+
+
+GOOD = np.array([[1], [0], [1]]), np.array([[0.25], [0], [1]], dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("images", "beliefs"),
+    [
+        (GOOD[0][:2], GOOD[1][:2]),
+        (GOOD[0][:, 0], GOOD[1][:, 0]),
+        (GOOD[0], GOOD[1][:2]),
+        (GOOD[0].astype(np.float32), GOOD[1]),
+        (GOOD[0], GOOD[1].astype(np.float64)),
+        (GOOD[0] + 1, GOOD[1]),
+        (GOOD[0] - 1, GOOD[1]),
+        (GOOD[0], GOOD[1] * 2),
+        (GOOD[0], GOOD[1] * np.float32(np.nan)),
+    ],
+)
+def test_partners_that_no_training_writes_are_refused(tmp_path: Path, images: np.ndarray, beliefs: np.ndarray) -> None:
+    run = create(tmp_path / "run")
+    np.savez(run.path / "partners.npz", images=images, beliefs=beliefs)
+    with pytest.raises(InputError, match=r"partners\.npz: damaged \(.*train again"):
+        run.load_partners()
+
+
+def test_a_broken_file_of_partners_is_named(tmp_path: Path) -> None:
+    run = create(tmp_path / "run")
+    for content in (b"", b"nothing"):
+        (run.path / "partners.npz").write_bytes(content)
+        with pytest.raises(InputError, match=r"partners\.npz: damaged"):
+            run.load_partners()
+
+
 def test_a_run_without_noise_and_scale_has_none(tmp_path: Path) -> None:
     run = create(tmp_path / "run")
     assert run.noise() is None
