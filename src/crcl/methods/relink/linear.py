@@ -17,8 +17,8 @@ from torch import Tensor
 from crcl.methods.relink import cca, posterior
 from crcl.methods.relink.cca import Projections
 from crcl.methods.relink.inputs import Rows, blocks, unit
-from crcl.methods.relink.posterior import Beliefs, Prior, Ratios
-from crcl.methods.relink.siblings import FoldVectors, Shown, Siblings, compare
+from crcl.methods.relink.posterior import Beliefs, Prior, Ratios, Similarities
+from crcl.methods.relink.siblings import FoldVectors, Network, Shown, Siblings, compare
 
 FOLDS, DIMENSIONS = 4, 128
 ALONE, ROUNDS = 3, 5
@@ -141,6 +141,7 @@ def judge(
     vectors: Sequence[FoldVectors],
     shown: Shown,
     siblings: Siblings | None = None,
+    network: Network | None = None,
     *,
     others: int = posterior.OTHERS,
     near: float | None = None,
@@ -152,22 +153,28 @@ def judge(
         vectors: The vectors by which the captions of each fold are judged.
         shown: The pairs.
         siblings: What is known of the other captions of an image, if these are to help.
+        network: Vectors of a network that judges beside the linear model.
         others: Number of other images to keep for each caption.
         near: A temperature to start the search from.
         seed: Seed of the sample.
     """
+
+    def similarities(fold: FoldVectors, rows: np.ndarray) -> Similarities:
+        sims = compare(fold, shown, rows, siblings)
+        return sims if network is None else network.beside(sims, torch.from_numpy(rows).to(fold.images.device))
+
     rng = np.random.default_rng([_STREAM, seed, 1])
     samples = []
     for fold in vectors:
         rows = rng.permutation(fold.rows[shown.fitted[fold.rows]])[: _sample_size(len(fold.images))]
         if len(rows):
-            samples.append(compare(fold, shown, np.sort(rows), siblings))
+            samples.append(similarities(fold, np.sort(rows)))
     prior = posterior.fit_prior(samples, near=near)
     del samples
     found = Ratios.empty(len(shown.images), min(others, len(vectors[0].images) - 1))
     for fold in vectors:
         rows = fold.rows
-        sims = compare(fold, shown, rows, siblings)
+        sims = similarities(fold, rows)
         counted = torch.from_numpy(shown.fitted[rows]).to(fold.images.device)
         offsets = posterior.image_offsets(sims, prior.temperature, None if bool(counted.all()) else counted)
         own = posterior.ratios(sims, prior.temperature, offsets, others=others)

@@ -21,7 +21,7 @@ from crcl.methods.relink.inputs import Rows, Stored, bag_weights, blocks, linear
 from crcl.methods.relink.linear import LinearModel
 from crcl.methods.relink.posterior import Beliefs
 from crcl.methods.relink.settings import RelinkSettings
-from crcl.methods.relink.siblings import FoldVectors, Siblings, shared_fate
+from crcl.methods.relink.siblings import Network, Siblings, shared_fate
 from crcl.progress import Clock, StepLog
 
 LABEL = 0.5
@@ -161,17 +161,10 @@ class Relink:
         model = self._linear_model(batches)
         images, texts = encode_all(cast(Matcher, self.averaged.module), batches)
         projections = [Projections.from_tensors(tensors) for tensors in self.projections]
-        share = self.settings.network
-
-        def beside(network: Tensor, own: Tensor) -> Tensor:
-            return torch.cat([network * share**0.5, own.to(network) * (1 - share) ** 0.5], dim=1)
-
-        joined = []
-        for fold, one in enumerate(projections):
-            own = model.fold_vectors(fold, one)
-            joined.append(FoldVectors(own.rows, beside(images, own.images), beside(texts, own.texts)))
+        vectors = [model.fold_vectors(fold, one).to(images.device) for fold, one in enumerate(projections)]
         siblings = Siblings(self.beliefs.shown, self.together)
-        ratios, prior = linear.judge(joined, model.shown, siblings, near=self.temperature, seed=batches.seed)
+        network = Network(images, texts, self.settings.network)
+        ratios, prior = linear.judge(vectors, model.shown, siblings, network, near=self.temperature, seed=batches.seed)
         self.beliefs = posterior.beliefs(ratios, prior.rate, len(images))
         self._fit_matchers(model, batches)
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-TEMPERATURES = tuple(np.geomspace(0.02, 0.3, 12).round(4).tolist())
+TEMPERATURES = tuple(np.geomspace(0.02 * (0.02 / 0.3) ** (3 / 11), 0.3, 15).round(4).tolist())
 """Grid of temperatures τ to choose from."""
 OTHERS = 10
 """Number of other images whose beliefs are kept for each caption."""
@@ -115,9 +115,7 @@ class Similarities:
         self.texts = texts
         self.shown = shown
         self.replaced = replaced
-        self.kept = texts @ images.T if len(texts) * len(images) <= _KEPT else None
-        if self.kept is not None:
-            self._replace(self.kept, slice(0, len(texts)))
+        self.kept: Tensor | None = None
 
     def __len__(self) -> int:
         """n, the number of captions."""
@@ -125,6 +123,9 @@ class Similarities:
 
     def scaled(self, temperature: float) -> Iterator[tuple[slice, Tensor]]:
         """Blocks of s / τ, `(block, M)`; the memory of a block is used again for the next."""
+        if self.kept is None and len(self) * len(self.images) <= _KEPT:
+            self.kept = self.texts @ self.images.T
+            self._replace(self.kept, slice(0, len(self)))
         size = max(_CELLS // len(self.images), 1)
         memory = self.texts.new_empty(min(size, len(self)), len(self.images))
         for start in range(0, len(self), size):

@@ -46,6 +46,38 @@ class FoldVectors:
     texts: Tensor
     """(N, D), all captions"""
 
+    def to(self, device: torch.device) -> "FoldVectors":
+        """The same on another device."""
+        return FoldVectors(self.rows, self.images.to(device), self.texts.to(device))
+
+
+@dataclass(frozen=True)
+class Network:
+    """Unit vectors of a trained network, whose similarities count beside those of the linear model.
+
+    It was trained on the very pairs that it judges, siblings at one image alike, so it does not tell how well these
+    agree: siblings help the linear model alone.
+    """
+
+    images: Tensor
+    """(M, D)"""
+    texts: Tensor
+    """(N, D)"""
+    share: float
+    """Share of its similarities in the sum."""
+
+    def beside(self, sims: Similarities, rows: Tensor) -> Similarities:
+        """The similarities of some captions, together with the network's."""
+        own, other = self.share**0.5, (1 - self.share) ** 0.5
+        images = torch.cat([self.images * own, sims.images * other], dim=1)
+        texts = torch.cat([self.texts[rows] * own, sims.texts * other], dim=1)
+        replaced = None
+        if sims.replaced is not None:
+            places, columns, values = sims.replaced
+            mine = (self.texts[rows[places]] * self.images[columns]).sum(1)
+            replaced = places, columns, self.share * mine + (1 - self.share) * values
+        return Similarities(images, texts, sims.shown, replaced=replaced)
+
 
 @dataclass(frozen=True)
 class Siblings:
@@ -81,33 +113,60 @@ def compare(fold: FoldVectors, shown: Shown, rows: np.ndarray, siblings: Sibling
     texts = fold.texts[torch.from_numpy(rows).to(device)]
     if siblings is None:
         return Similarities(fold.images, texts, own)
-    fitted = torch.from_numpy(np.flatnonzero(shown.fitted)).to(device)
-    strength = STRENGTH * (1 - siblings.together)
-    weights = torch.from_numpy(np.where(shown.fitted, siblings.beliefs, 0).astype(np.float32) * strength).to(device)
-    of_image = torch.from_numpy(shown.images).to(device)
-    sums = fold.images.index_add(0, of_image[fitted], weights[fitted, None] * fold.texts[fitted])
-    everyone = torch.zeros_like(fold.images).index_add_(0, of_image[fitted], fold.texts[fitted])
+    everyone = _Sums.of(fold, shown, siblings)
     numbers = torch.from_numpy(rows).to(device)
     mine = torch.from_numpy(shown.fitted[rows]).to(texts)[:, None]
-    queries = _unit(texts + siblings.together * (everyone[own] - mine * texts))
-
-    def without(who: Tensor, images: Tensor, asking: Tensor) -> Tensor:
-        """Similarity of captions with images from whose siblings the captions `who` are taken out."""
-        left = sums[images] - weights[who, None] * fold.texts[who]
-        return (queries[asking] * _unit(left)).sum(1)
-
-    everything = torch.arange(len(rows), device=device)
-    places, columns, values = [everything], [own], [without(numbers, own, everything)]
+    queries = _unit(texts + siblings.together * (everyone.texts[own] - mine * texts))
+    places = torch.arange(len(rows), device=device)
+    columns, values = own, (queries * everyone.without(numbers, own)).sum(1)
     decoys = np.flatnonzero(~shown.fitted[rows])
     if len(decoys):
         first = len(shown.images) - len(shown.originals)
         originals = torch.from_numpy(shown.originals[rows[decoys] - first]).to(device)
         asking = torch.from_numpy(decoys).to(device)
-        places.append(asking)
-        columns.append(of_image[originals])
-        values.append(without(originals, of_image[originals], asking))
-    replaced = torch.cat(places), torch.cat(columns), torch.cat(values)
-    return Similarities(_unit(sums), queries, own, replaced=replaced)
+        belong = torch.from_numpy(shown.images).to(device)[originals]
+        places, columns = torch.cat([places, asking]), torch.cat([columns, belong])
+        values = torch.cat([values, (queries[asking] * everyone.without(originals, belong)).sum(1)])
+    return Similarities(_unit(everyone.images), queries, own, replaced=(places, columns, values))
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Images with the captions that are shown with them."""
+
+    fold: FoldVectors
+    images: Tensor
+    """(M, D), vectors of images plus those of their captions, weighted"""
+    texts: Tensor
+    """(M, D), sums of the vectors of their captions"""
+    weights: Tensor
+    """(N,), weights of captions; 0 for decoys, and where an image has no second caption"""
+    left: Tensor
+    """(N,), by how much the other captions of an image count more if a caption is taken out"""
+
+    @classmethod
+    def of(cls, fold: FoldVectors, shown: Shown, siblings: Siblings) -> "_Sums":
+        device = fold.images.device
+        count = np.bincount(shown.images[shown.fitted], minlength=len(fold.images))[shown.images]
+        counts = shown.fitted & (count > 1)
+        strength = STRENGTH * (1 - siblings.together)
+        weights = torch.from_numpy(np.where(counts, siblings.beliefs * strength, 0).astype(np.float32)).to(device)
+        left = torch.from_numpy(np.where(counts, count / np.maximum(count - 1, 1), 1).astype(np.float32)).to(device)
+        belong = torch.from_numpy(shown.images).to(device)
+        fitted = torch.from_numpy(shown.fitted).to(fold.texts)
+        return cls(
+            fold,
+            fold.images.index_add(0, belong, weights[:, None] * fold.texts),
+            torch.zeros_like(fold.images).index_add_(0, belong, fitted[:, None] * fold.texts),
+            weights,
+            left,
+        )
+
+    def without(self, captions: Tensor, images: Tensor) -> Tensor:
+        """Unit vectors of images without some of their captions, one each."""
+        own = self.fold.images[images]
+        others = self.images[images] - own - self.weights[captions, None] * self.fold.texts[captions]
+        return _unit(own + self.left[captions, None] * others)
 
 
 def _unit(vectors: Tensor) -> Tensor:
