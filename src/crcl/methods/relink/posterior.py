@@ -153,7 +153,7 @@ def image_offsets(sims: Similarities, temperature: float, counted: Tensor | None
     images = len(sims.images)
     total = torch.zeros(images, dtype=torch.float64, device=sims.images.device)
     for rows, block in sims.scaled(temperature):
-        likeness = block.sub_(1 / temperature).exp_()  # cosines are at most 1, so this cannot overflow
+        likeness = block.sub_(0.5 / temperature).exp_()  # cosines are in [-1, 1]: no overflow, and no sum of zeros
         likeness.scatter_(1, sims.shown[rows, None], 0)
         if counted is not None:
             likeness[~counted[rows]] = 0
