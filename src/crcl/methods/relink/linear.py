@@ -169,8 +169,13 @@ def judge(
         rows = rng.permutation(fold.rows[shown.fitted[fold.rows]])[: _sample_size(len(fold.images))]
         if len(rows):
             samples.append(similarities(fold, np.sort(rows)))
-    prior = posterior.fit_prior(samples, near=near)
-    del samples
+
+    def try_temperature(temperature: float) -> np.ndarray:
+        parts = [(sims, posterior.image_offsets(sims, temperature)) for sims in samples]
+        return np.concatenate([posterior.ratios(sims, temperature, offsets, others=0).shown for sims, offsets in parts])
+
+    prior = posterior.fit_prior(try_temperature, near=near)
+    samples.clear()
     found = Ratios.empty(len(shown.images), min(others, len(vectors[0].images) - 1))
     for fold in vectors:
         rows = fold.rows
@@ -188,16 +193,18 @@ def _sample_size(images: int) -> int:
     return max(min(SAMPLE, 2**24 // images), 100)
 
 
-def image_vectors(images: Rows, model: Projections) -> Tensor:
-    """Unit vectors of all images. (M, D) float32"""
-    parts = [unit((images.read(rows) - model.image_mean) @ model.image_weights) for rows in blocks(len(images))]
+def image_vectors(images: Rows, model: Projections, rows: np.ndarray | None = None) -> Tensor:
+    """Unit vectors of all images, or of some. (M, D) float32"""
+    chosen = np.arange(len(images)) if rows is None else rows
+    parts = [unit((images.read(chosen[part]) - model.image_mean) @ model.image_weights) for part in blocks(len(chosen))]
     return torch.from_numpy(np.concatenate(parts))
 
 
-def text_vectors(texts: Rows, model: Projections) -> Tensor:
-    """Unit vectors of all captions. (N, D) float32"""
+def text_vectors(texts: Rows, model: Projections, rows: np.ndarray | None = None) -> Tensor:
+    """Unit vectors of all captions, or of some. (N, D) float32"""
+    chosen = np.arange(len(texts)) if rows is None else rows
     constant = model.text_mean @ model.text_weights
-    parts = [unit(texts.read(rows) @ model.text_weights - constant) for rows in blocks(len(texts))]
+    parts = [unit(texts.read(chosen[part]) @ model.text_weights - constant) for part in blocks(len(chosen))]
     return torch.from_numpy(np.concatenate(parts).astype(np.float32))
 
 

@@ -15,7 +15,7 @@ from crcl.matchers import Ensemble, Matcher
 from crcl.matchers.base import eval_mode
 from crcl.methods.base import Learner, Partners, Plan
 from crcl.methods.epochs import CompletedSteps
-from crcl.methods.relink import linear, posterior
+from crcl.methods.relink import linear, posterior, sampled
 from crcl.methods.relink.cca import Projections
 from crcl.methods.relink.inputs import Rows, Stored, bag_weights, blocks, linear_rows
 from crcl.methods.relink.linear import LinearModel
@@ -91,13 +91,13 @@ class Relink:
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
         completed = CompletedSteps(clock.step)
-        if clock.epoch == 0:
-            for _ in range(completed.take(linear.ROUNDS), linear.ROUNDS):
-                self._fit_linear(batches)
-                yield StepLog(self.pairs, float("nan"), phase="linear model")
+        rounds = rounds_of(batches) if clock.epoch == 0 else 0
+        for _ in range(completed.take(rounds), rounds):
+            self._fit_linear(batches)
+            yield StepLog(self.pairs, float("nan"), phase="linear model")
         if self.plan.matcher.closed_form:
             return
-        if clock.step <= (linear.ROUNDS if clock.epoch == 0 else 0):
+        if clock.step <= rounds:
             self.drawn = draw_partners(self.beliefs, batches.pairs.image_index, batches.seed, clock.total_epoch)
         used = np.flatnonzero(self.drawn != _NOWHERE)
         self.learner.module.train()
@@ -109,14 +109,17 @@ class Relink:
             step = StepLog(len(batch), self.learner.optimizer.step(losses, batch, clock.learning_rate))
             self.averaged.update_parameters(self.learner.module)
             yield step
-        if self._refreshes(clock.epoch) and not completed.take(1):
+        if self._refreshes(clock.epoch, batches) and not completed.take(1):
             self._judge(batches)
             yield StepLog(self.pairs, float("nan"), phase="beliefs")
 
-    def _refreshes(self, epoch: int) -> bool:
-        """Whether the network judges all captions after this epoch; a local matcher would take too long for that."""
+    def _refreshes(self, epoch: int, batches: Batches) -> bool:
+        """Whether the network judges all captions after this epoch.
+
+        With a local matcher, or very many images, that would take too long: the linear model's beliefs stay.
+        """
         due = epoch + 1 == self.plan.epochs or (epoch + 1) % self.settings.refresh == 0
-        return due and self.plan.matcher.one_vector
+        return due and self.plan.matcher.one_vector and batches.pairs.images <= sampled.EXACT
 
     def _linear_model(self, batches: Batches) -> LinearModel:
         if self._model is None:
@@ -142,10 +145,13 @@ class Relink:
         """One round of the linear model: fit on the beliefs, then judge."""
         model = self._linear_model(batches)
         projections = model.fit(self.beliefs)
-        vectors = [model.fold_vectors(fold, one) for fold, one in enumerate(projections)]
-        siblings = Siblings(self.beliefs.shown, self.together) if self.rounds >= linear.ALONE else None
         near = self.temperature or None
-        ratios, prior = linear.judge(vectors, model.shown, siblings, near=near, seed=batches.seed)
+        if len(model.images) > sampled.EXACT:
+            ratios, prior = sampled.judge(model, projections, near=near, seed=batches.seed)
+        else:
+            vectors = [model.fold_vectors(fold, one) for fold, one in enumerate(projections)]
+            siblings = Siblings(self.beliefs.shown, self.together) if self.rounds >= linear.ALONE else None
+            ratios, prior = linear.judge(vectors, model.shown, siblings, near=near, seed=batches.seed)
         self.beliefs = posterior.beliefs(ratios, prior.rate, len(model.images))
         self.temperature = prior.temperature
         if self.rounds < linear.ALONE:
@@ -153,7 +159,7 @@ class Relink:
             self.together = shared_fate(self.beliefs.shown[fitted], model.shown.images[fitted])
         self.projections = [projection.tensors() for projection in projections]
         self.rounds += 1
-        if self.rounds == linear.ROUNDS:
+        if self.rounds == rounds_of(batches):
             self._fit_matchers(model, batches)
 
     def _judge(self, batches: Batches) -> None:
@@ -200,6 +206,11 @@ class Relink:
         self.projections = state["projections"]
         self.rounds, self.temperature = int(state["rounds"]), float(state["temperature"])
         self.together = float(state["together"])
+
+
+def rounds_of(batches: Batches) -> int:
+    """Rounds of the linear model."""
+    return sampled.ROUNDS if batches.pairs.images > sampled.EXACT else linear.ROUNDS
 
 
 def linear_weights(fitted: Projections, batches: Batches) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ the belief in the shown pair is y(t) = (1 - rate) r / ((1 - rate) r + rate), and
 rate M p(i | t) / ((1 - rate) r + rate) / M. `rate` and τ maximise Σ_t log((1 - rate) r(t) + rate).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -186,11 +186,11 @@ def ratios(sims: Similarities, temperature: float, offsets: Tensor, *, others: i
     return found
 
 
-def fit_prior(samples: Sequence[Similarities], *, near: float | None = None) -> Prior:
+def fit_prior(shown_ratios: Callable[[float], np.ndarray], *, near: float | None = None) -> Prior:
     """The temperature and rate with the highest likelihood; the likelihood has one maximum in the temperature.
 
     Args:
-        samples: Similarities of a sample of captions, for each model that judges captions of its own.
+        shown_ratios: Returns the log-ratios of a sample of captions at a temperature.
         near: A temperature to start the search from, e.g. that of the round before.
     """
     known: dict[int, tuple[float, float]] = {}  # likelihood and rate at each temperature that was tried
@@ -199,9 +199,7 @@ def fit_prior(samples: Sequence[Similarities], *, near: float | None = None) -> 
         if not 0 <= place < len(TEMPERATURES):
             return -np.inf
         if place not in known:
-            temperature = TEMPERATURES[place]
-            parts = [ratios(one, temperature, image_offsets(one, temperature), others=0).shown for one in samples]
-            rate, value = fit_rate(np.concatenate(parts))
+            rate, value = fit_rate(shown_ratios(TEMPERATURES[place]))
             known[place] = value, rate
         return known[place][0]
 
