@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -159,7 +158,7 @@ def test_beliefs_are_made_anew_at_their_turn_and_after_the_last_epoch(small: Sma
 @pytest.mark.parametrize("share", [0, 1])
 def test_anew_a_caption_is_judged_by_the_network_in_its_share(small: Small, share: float) -> None:
     method = started(small, network=share)
-    before = Siblings(method.correspondence, method.together)
+    siblings = None if share else Siblings(method.correspondence, method.together)  # these help the linear model alone
     near = method.temperature
     method._judge(small.batches)
     model = method._linear_model(small.batches)
@@ -168,32 +167,10 @@ def test_anew_a_caption_is_judged_by_the_network_in_its_share(small: Small, shar
     for fold, tensors in enumerate(method.projections):
         of_fold = model.fold_vectors(fold, Projections.from_tensors(tensors))
         vectors.append(FoldVectors(of_fold.rows, images, texts) if share else of_fold)
-    found, prior = linear.judge(vectors, model.shown, before, near=near)
+    found, prior = linear.judge(vectors, model.shown, siblings, near=near)
     expected = posterior.beliefs(found, prior.rate, len(images))
     np.testing.assert_allclose(method.correspondence, expected.shown, atol=1e-3)
     np.testing.assert_allclose(method.partners.beliefs, expected.others, atol=1e-3)
-
-
-def test_vectors_of_both_side_by_side_have_the_mean_of_both_similarities(
-    small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    method = started(small, network=0.3)
-    given: list[FoldVectors] = []
-    judge = linear.judge
-
-    def remembering(vectors: list[FoldVectors], *rest: Any, **options: Any) -> Any:
-        given.extend(vectors)
-        return judge(vectors, *rest, **options)
-
-    monkeypatch.setattr(linear, "judge", remembering)
-    images, texts = encode_all(method.averaged.module, small.batches)  # type: ignore[arg-type]
-    method._judge(small.batches)
-    model = method._linear_model(small.batches)
-    for fold, joined in enumerate(given):
-        own = model.fold_vectors(fold, Projections.from_tensors(method.projections[fold]))
-        expected = 0.3 * images @ texts.T + 0.7 * own.images @ own.texts.T
-        torch.testing.assert_close(joined.images @ joined.texts.T, expected, rtol=1e-4, atol=1e-5)
-    assert len(given) == model.folds
 
 
 @pytest.mark.parametrize("matcher", ["saf", "sgr", "scan"])
@@ -209,12 +186,21 @@ def test_local_matchers_keep_the_beliefs_of_the_linear_model(tmp_path: Path, mat
 
 def test_saved_after_any_step_it_goes_on_to_the_same_end(small: Small) -> None:
     counts = assert_goes_on_from_any_step(lambda: relink(small), small.batches, epochs=range(EPOCHS))
-    assert counts[0] > linear.ROUNDS
+    assert counts[0] > counts[1]  # the linear model comes first
 
 
 def test_without_a_companion_it_goes_on_to_the_same_end_too(small: Small) -> None:
     make: Callable[[], Relink] = lambda: relink(small, companion=False)  # noqa: E731
     assert_goes_on_from_any_step(make, small.batches, epochs=range(EPOCHS))
+
+
+def test_with_very_many_images_the_beliefs_of_the_linear_model_stay_and_it_goes_on_to_the_same_end(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crcl.methods.relink.sampled.EXACT", 11)
+    assert_goes_on_from_any_step(lambda: relink(small), small.batches, epochs=range(EPOCHS))
+    one, other = started(small, 1), started(small, EPOCHS)
+    np.testing.assert_array_equal(one.correspondence, other.correspondence)
 
 
 def test_the_number_of_loader_workers_changes_nothing(small: Small) -> None:
@@ -278,7 +264,7 @@ def test_lost_on_the_way_a_training_ends_bit_identical(tmp_path: Path, settings:
 @pytest.mark.parametrize("matcher", ["dual", "linear-vectors"])
 def test_on_embeddings_it_finds_mismatches_and_goes_on_to_the_same_end(tmp_path: Path, matcher: str) -> None:
     data = write_embeddings(tmp_path / "data", 300, text=10)
-    settings = [f"matcher.name={matcher}", "matcher.embedding=32", "train.pieces=[3]", "train.save_minutes=0"]
+    settings = [f"matcher.name={matcher}", "train.pieces=[2]", "train.batch_size=64", "train.save_minutes=0"]
     chosen = small_config(data, "method=relink", *settings)
     run = session.train(chosen, tmp_path / "whole")
     with pytest.raises(Stop):
@@ -289,5 +275,5 @@ def test_on_embeddings_it_finds_mismatches_and_goes_on_to_the_same_end(tmp_path:
     assert shown is not None
     right = shown == np.arange(len(shown))
     beliefs = run.load_ledger()
-    assert beliefs[right].mean() > beliefs[~right].mean() + 0.6
+    assert beliefs[right].mean() > beliefs[~right].mean() + 0.4
     assert run.networks == (2 if matcher == "dual" else 1)

@@ -1,5 +1,7 @@
 """Beliefs in the images of captions: against loops over captions and images, and on data drawn from the model."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -130,6 +132,13 @@ def test_the_rate_of_data_drawn_from_the_model_is_found(rate: float) -> None:
     assert max(explained[1:]) < likelihood + 1e-4  # no other rate explains them better
 
 
+def tried(samples: list[Similarities]) -> Callable[[float], np.ndarray]:
+    """Log-ratios of the shown images in these samples at a temperature."""
+    return lambda temperature: np.concatenate(
+        [ratios(one, temperature, image_offsets(one, temperature), others=0).shown for one in samples]
+    )
+
+
 @pytest.mark.parametrize("rate", [0.2, 0.5, 0.8])
 def test_the_rate_among_vectors_is_found_within_a_few_points(rate: float) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -138,7 +147,7 @@ def test_the_rate_among_vectors_is_found_within_a_few_points(rate: float) -> Non
     texts = unit(vectors[belongs] + 0.2 * torch.randn(900, 16, generator=generator))
     wrong = torch.rand(900, generator=generator) < rate
     shown = torch.where(wrong, torch.randint(300, (900,), generator=generator), belongs)
-    found = fit_prior([Similarities(vectors, texts, shown)])
+    found = fit_prior(tried([Similarities(vectors, texts, shown)]))
     assert found.rate == pytest.approx(float((shown != belongs).float().mean()), abs=0.04)
 
 
@@ -148,25 +157,41 @@ def test_the_temperature_is_the_one_of_the_grid_with_the_highest_likelihood(near
         samples = [some(seed=seed), some(seed=seed + 10)]
         likelihoods = []
         for temperature in posterior.TEMPERATURES:
-            parts = [ratios(one, temperature, image_offsets(one, temperature), others=0).shown for one in samples]
-            likelihoods.append(fit_rate(np.concatenate(parts))[1])
-        found = fit_prior(samples, near=near)
+            likelihoods.append(fit_rate(tried(samples)(temperature))[1])
+        found = fit_prior(tried(samples), near=near)
         assert found.temperature == posterior.TEMPERATURES[int(np.argmax(likelihoods))]
         assert 0 < found.rate < 1
 
 
 def test_similarities_that_are_kept_and_those_in_blocks_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = some()
-    assert kept.kept is not None
-    monkeypatch.setattr(posterior, "_KEPT", 0)
-    monkeypatch.setattr(posterior, "_CELLS", 4 * IMAGES)  # blocks of four captions; the last has three
-    blocks = some()
-    assert blocks.kept is None
-    assert [rows.stop - rows.start for rows, _ in blocks.scaled(0.1)] == [4] * 5 + [3]
+    replaced = torch.tensor([2, 9, 22]), torch.tensor([0, 3, 8]), torch.tensor([0.9, -0.5, 0.1])
+    plain = some()
     counted = torch.arange(CAPTIONS) % 2 == 0
-    offsets = [image_offsets(sims, 0.1, counted) for sims in (kept, blocks)]
-    torch.testing.assert_close(*offsets)
-    one, other = (ratios(sims, 0.1, offsets[0], others=3) for sims in (kept, blocks))
-    np.testing.assert_allclose(one.shown, other.shown, atol=1e-5)
+    found = []
+    for kept in (True, False):
+        if not kept:
+            monkeypatch.setattr(posterior, "_KEPT", 0)
+            monkeypatch.setattr(posterior, "_CELLS", 4 * IMAGES)  # blocks of four captions; the last has three
+        sims = Similarities(plain.images, plain.texts, plain.shown, replaced=replaced)
+        offsets = image_offsets(sims, 0.1, counted)
+        assert (sims.kept is not None) == kept
+        whole = torch.cat([block.clone() for _, block in sims.scaled(0.5)])
+        expected = matrix(plain)
+        expected[replaced[0], replaced[1]] = replaced[2]
+        np.testing.assert_allclose(whole, expected / 0.5, atol=1e-5)
+        found.append((offsets, ratios(sims, 0.1, offsets, others=3)))
+    assert [rows.stop - rows.start for rows, _ in sims.scaled(0.1)] == [4] * 5 + [3]
+    (offsets, one), (other_offsets, other) = found
+    torch.testing.assert_close(offsets, other_offsets)
+    np.testing.assert_allclose(one.shown, other.shown, atol=1e-4)
     np.testing.assert_array_equal(one.images, other.images)
-    np.testing.assert_allclose(one.others, other.others, atol=1e-5)
+    np.testing.assert_allclose(one.others, other.others, atol=1e-4)
+
+
+def test_no_offset_is_lost_to_rounding_at_any_temperature() -> None:
+    plain = some()
+    vectors = torch.cat([plain.images, torch.zeros(1, 6)])  # such as an image whose features are all 0
+    sims = Similarities(vectors, plain.texts, plain.shown)
+    for temperature in posterior.TEMPERATURES:
+        expected = slow_offsets(sims, temperature, np.ones(CAPTIONS, dtype=bool))
+        np.testing.assert_allclose(image_offsets(sims, temperature), expected, atol=0.01)

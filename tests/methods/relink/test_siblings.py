@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from crcl.methods.relink import siblings as module
-from crcl.methods.relink.siblings import FoldVectors, Shown, Siblings, compare, shared_fate
+from crcl.methods.relink.posterior import Similarities
+from crcl.methods.relink.siblings import FoldVectors, Network, Shown, Siblings, compare, shared_fate
 
 IMAGES, PAIRS, DECOYS = 6, 15, 2
 
@@ -24,6 +25,11 @@ def some(seed: int = 0) -> tuple[FoldVectors, Shown]:
     images = unit(rng.normal(size=(IMAGES, 4))).astype(np.float32)
     fold = FoldVectors(np.arange(len(shown)), torch.from_numpy(images), torch.from_numpy(texts))
     return fold, Shown(shown, np.zeros(len(shown), np.int64), originals)
+
+
+def values(sims: Similarities) -> np.ndarray:
+    """Similarity of each caption with each image."""
+    return torch.cat([block.clone() for _, block in sims.scaled(1.0)]).numpy()
 
 
 def slow(fold: FoldVectors, shown: Shown, siblings: Siblings) -> np.ndarray:
@@ -55,43 +61,45 @@ def test_similarities_are_those_of_a_loop_in_which_no_caption_helps_itself(toget
     fold, shown = some()
     siblings = Siblings(np.random.default_rng(1).random(len(shown.images)).astype(np.float32), together)
     sims = compare(fold, shown, fold.rows, siblings)
-    found = torch.cat([block.clone() for _, block in sims.scaled(1.0)])
+    found = values(sims)
     np.testing.assert_allclose(found, slow(fold, shown, siblings), atol=1e-5)
     some_rows = np.array([0, 4, 15, 17])
     few = compare(fold, shown, some_rows, siblings)
-    np.testing.assert_allclose(torch.cat([block.clone() for _, block in few.scaled(1.0)]), found[some_rows], atol=1e-6)
+    np.testing.assert_allclose(values(few), found[some_rows], atol=1e-6)
 
 
-def test_in_blocks_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("helped", [False, True])
+def test_a_network_counts_with_its_share_and_siblings_help_the_linear_model_alone(share: float, helped: bool) -> None:
     fold, shown = some()
-    siblings = Siblings(np.ones(len(shown.images), np.float32), 0.3)
-    kept = compare(fold, shown, fold.rows, siblings)
-    monkeypatch.setattr("crcl.methods.relink.posterior._KEPT", 0)
-    monkeypatch.setattr("crcl.methods.relink.posterior._CELLS", 4 * IMAGES)
-    blocks = compare(fold, shown, fold.rows, siblings)
-    one, other = (torch.cat([block.clone() for _, block in sims.scaled(0.1)]) for sims in (kept, blocks))
-    assert blocks.kept is None
-    torch.testing.assert_close(one, other)
+    siblings = Siblings(np.random.default_rng(1).random(len(shown.images)).astype(np.float32), 0.2) if helped else None
+    rng = np.random.default_rng(2)
+    images, texts = (torch.from_numpy(unit(rng.normal(size=(n, 5))).astype(np.float32)) for n in (IMAGES, 18))
+    rows = np.array([1, 7, 16, 17])
+    linear = compare(fold, shown, rows, siblings)
+    both = Network(images, texts, share).beside(linear, torch.from_numpy(rows))
+    expected = share * (texts[rows] @ images.T).numpy() + (1 - share) * values(linear)
+    np.testing.assert_allclose(values(both), expected, atol=1e-5)
+    assert torch.equal(both.shown, linear.shown)
 
 
-def test_the_belief_in_a_caption_changes_nothing_where_it_meets_its_own_image() -> None:
+def test_the_belief_in_a_caption_changes_nothing_for_itself() -> None:
     fold, shown = some()
     beliefs = np.full(len(shown.images), 0.5, np.float32)
     changed = beliefs.copy()
     changed[7] = 1
-    one, other = (compare(fold, shown, fold.rows, Siblings(each, 0.0)).kept for each in (beliefs, changed))
-    assert one is not None
-    assert other is not None
-    image = shown.images[7]
-    torch.testing.assert_close(one[7], other[7])
-    assert (one[[2, 12], image] != other[[2, 12], image]).all()  # the siblings do see it
+    one, other = (values(compare(fold, shown, fold.rows, Siblings(each, 0.0))) for each in (beliefs, changed))
+    np.testing.assert_allclose(one[7], other[7], atol=1e-6)
+    assert (np.abs(one - other)[[2, 12], shown.images[7]] > 1e-3).all()  # its siblings do see it
 
 
 def test_without_beliefs_and_with_separate_fates_siblings_change_nothing() -> None:
     fold, shown = some()
-    plain = compare(fold, shown, fold.rows).kept
-    helped = compare(fold, shown, fold.rows, Siblings(np.zeros(len(shown.images), np.float32), 0.0)).kept
-    torch.testing.assert_close(plain, helped)
+    plain, helped = (
+        values(compare(fold, shown, fold.rows, siblings))
+        for siblings in (None, Siblings(np.zeros(len(shown.images), np.float32), 0.0))
+    )
+    np.testing.assert_allclose(plain, helped, atol=1e-6)
 
 
 def slow_fate(beliefs: np.ndarray, images: np.ndarray) -> float:
