@@ -41,6 +41,7 @@ SMALL = [
 
 LEARNING = [
     *SMALL,
+    "method=crcl",
     "matcher.embedding=32",
     "train.pieces=[12,12]",
     "ledger.freeze_epochs=10",

@@ -22,7 +22,7 @@ from crcl.runs.folder import Run
 
 pytestmark = pytest.mark.slow  # nearly all of them need the audit that the first one makes
 
-QUICK = [word for setting in ["method=crcl", *LEARNING] for word in ("--set", setting)]
+QUICK = [word for setting in LEARNING for word in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")
@@ -322,6 +322,40 @@ def test_few_decoys_estimate_nothing(
     answer = call(capsys, monkeypatch, "audit", str(tmp_path / "run"), "--threshold", "0.1")
     assert "At threshold 0.1, " in answer.out
     assert json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))["config"]["data"]["decoys"] == 0.05
+
+
+def test_by_default_few_pairs_are_judged_by_the_linear_model_which_says_where_captions_belong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_folder(tmp_path / "data", train=150)
+    lines = (data / "train_caps.txt").read_text("utf-8").splitlines()
+    shown = np.repeat(np.arange(150), 2)
+    wrong = np.random.default_rng(0).permutation(300)[:60]
+    shown[wrong] = np.roll(shown[wrong], 1)
+    (data / "train_ims.npy").rename(tmp_path / "features.npy")
+    (tmp_path / "ids.txt").write_text("".join(f"{image}.jpg\n" for image in range(150)))
+    rows = [f"{image}.jpg,{line},{row:03}" for row, (image, line) in enumerate(zip(shown, lines, strict=True))]
+    (tmp_path / "pairs.csv").write_text("\n".join(["image,caption,code", *rows]) + "\n")
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, "audit", "pairs.csv", "--images", ".", "--set", "train.device=cpu")
+    assert answer.code == 0, answer.err
+    run = Run.open(tmp_path / "pairs-audit" / "run")
+    assert (run.config["method"], run.config["matcher"]["name"]) == ("relink", "linear")
+    table = pyarrow.csv.read_csv("pairs-audit/audit.csv")
+    assert {"p_wrong", "image_1_row", "image_1_belief", "caption_1_belief"} <= set(table.column_names)
+    found = table.to_pylist()
+    assert np.isin([row["row"] for row in found[:20]], wrong).mean() > 0.8
+    for row in found:
+        assert 0 <= row["p_wrong"] <= 1
+        assert not row["suspect"] or row["image_1"] == f"{shown[row['image_1_row']]}.jpg"
+    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", "--relink", "0.1")
+    assert answer.code == 0, answer.err
+    assert "of these moved to another image, at threshold" in answer.out
+    kept = {line.rpartition(",")[2]: line for line in (tmp_path / "cleaned.csv").read_text().splitlines()[1:]}
+    before = {line.rpartition(",")[2]: line for line in rows}
+    changed = [code for code, line in kept.items() if line != before[code]]
+    assert f"{len(changed)} of these moved" in answer.out
+    assert all(kept[code].partition(",")[2] == before[code].partition(",")[2] for code in changed)
 
 
 @pytest.mark.parametrize(

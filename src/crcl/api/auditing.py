@@ -49,10 +49,11 @@ def audit(
 ) -> Audit:
     """Find out which pairs are wrong, how sure that is, what would match instead, and how many are wrong in all.
 
-    Given data, the audit makes features where there are none and trains CRCL with decoys: known mismatches, from which
-    it estimates its precision and recall. Every step is saved in `folder`, and the same call resumes it. Given a run,
-    the audit judges the run's training pairs; parameters of the training (`folder`, `model`, `decoys`, `preset`,
-    `seed`, `settings`, `overwrite`) are refused.
+    Given data, the audit makes features where there are none and trains with decoys: known mismatches, from which it
+    estimates its precision and recall. The method is `relink`: with a network, or by its linear model alone where
+    there are few pairs; `settings={"method": "crcl"}` trains CRCL. Every step is saved in `folder`, and the same call
+    resumes it. Given a run, the audit judges the run's training pairs; parameters of the training (`folder`, `model`,
+    `decoys`, `preset`, `seed`, `settings`, `overwrite`) are refused.
 
     Args:
         source: Pairs, or anything that `read` takes; or a run.
@@ -66,7 +67,7 @@ def audit(
             has the best estimated F1; without decoys it is the method's own.
         suggest: How many suspects, the worst first, get suggestions of what would match.
         decoys: Known mismatches to add, as a share of the pairs; 0.05, if not given.
-        preset: A shipped set of settings; chosen by the data, if not given.
+        preset: A shipped set of settings with its own method; chosen by the data, if not given.
         seed: Seed of weights, batches and decoys; 0, if not given.
         settings: Any other settings of the training.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.

@@ -19,6 +19,7 @@ from crcl.features.choice import choose_extractor
 from crcl.features.extract import Extracted, extract
 from crcl.features.provenance import ABOUT
 from crcl.matchers import MATCHERS
+from crcl.methods import METHODS
 from crcl.progress import SILENT, Progress
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
@@ -26,8 +27,6 @@ from crcl.runs.restore import choose_device
 from crcl.storage import write_bytes
 from crcl.training import session
 
-METHOD = "relink"
-"""The method of an audit, unless another one is given."""
 FEW = 4000
 """With fewer pairs than this, an audit fits the linear model alone."""
 MANY = 150_000
@@ -172,8 +171,9 @@ def suited(settings: Mapping[str, Any], *, pairs: int | None, vectors: bool) -> 
         vectors: Whether captions have vectors.
     """
     few, many = pairs is not None and pairs < FEW, pairs is not None and pairs > MANY
-    chosen: dict[str, Any] = {} if many else {"method": METHOD}
-    if few and settings.get("method", METHOD) == METHOD:
+    method = next(name for name, record in METHODS.items() if record.fits_closed_form)
+    chosen: dict[str, Any] = {} if many else {"method": method}
+    if few and settings.get("method", method) == method:
         chosen["matcher.name"] = next(
             name for name, record in MATCHERS.items() if record.closed_form and record.reads_vectors == vectors
         )

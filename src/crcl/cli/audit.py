@@ -101,15 +101,18 @@ def audit(
 
     Example: `crcl audit pairs.csv --images photos --model openai/clip-vit-base-patch32`, or `crcl audit runs/first`
 
-    Given data, the audit makes features and trains CRCL first, with decoys: known mismatches, from which it estimates
-    its precision and recall. Every step is saved, and the same command resumes it, so another --precision is quick.
+    Given data, the audit makes features and trains first, with decoys: known mismatches, from which it estimates its
+    precision and recall. Every step is saved, and the same command resumes it, so another --precision is quick. The
+    method is relink, with a network or, below 4,000 pairs, by its linear model alone; --set method=crcl trains CRCL.
 
     Without --precision and --threshold, the threshold has the best estimated F1; without decoys it is the method's
-    own: 0.1 for crcl and gsc, 0.5 for methods that divide the pairs. Where the decoys allow no estimate, because they
+    own: 0.1 for crcl and gsc, 0.5 for relink and for methods that divide the pairs. Where the decoys allow no estimate, because they
     are few or have correspondences as high as the pairs, no pair is flagged.
 
-    Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; truth
-    where known; suggestions for suspects. A table's held-out rows are not trained on, and so not judged.
+    Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity;
+    p_wrong, the probability that the pair is mismatched, where decoys allow an estimate; truth where known; for
+    suspects other images and captions, with the beliefs in these (relink) or their similarities. A table's held-out
+    rows are not trained on, and so not judged.
     """
     given_data = layout_of(source) is not None
     if given_data:
