@@ -21,6 +21,9 @@ from torch.nn.functional import normalize
 from crcl.auditing.estimate import estimate
 from crcl.ledger import Ledger
 from crcl.losses import active, active_complementary, complementary, matching_log_probs, pair_probability
+from crcl.methods.relink.inputs import Stored
+from crcl.methods.relink.linear import LinearModel, all_shown, divide, judge
+from crcl.methods.relink.posterior import beliefs
 
 IMAGES = Path(__file__).parent / "images"
 BLUE, ORANGE, GREEN, GREY, INK = "#0072B2", "#D55E00", "#009E73", "#8A8A8A", "#222222"
@@ -195,6 +198,55 @@ def draw_decoys(trained: Trained) -> Figure:
     return figure
 
 
+def draw_relink() -> Figure:
+    """Beliefs of relink's linear model: where three captions belong, and in the shown pairs of all."""
+    rng = np.random.default_rng(0)
+    things = rng.normal(size=(PAIRS, HIDDEN))
+    images = things @ rng.normal(size=(HIDDEN, IMAGE)) + VAGUE * rng.normal(size=(PAIRS, IMAGE))
+    texts = things @ rng.normal(size=(HIDDEN, TEXT)) + VAGUE * rng.normal(size=(PAIRS, TEXT))
+    moved = rng.permutation(PAIRS)[: int(0.4 * PAIRS)]
+    shown = np.arange(PAIRS)
+    shown[moved] = rng.permutation(moved)
+    gone, nothing = moved[0], np.empty(0, np.int64)
+    texts[gone] = rng.normal(size=TEXT) * texts.std()  # a caption of an image that is not in the data
+    model = LinearModel(
+        Stored(images.astype(np.float32)), Stored(texts.astype(np.float32)), divide(shown, nothing, folds=4, seed=0)
+    )
+    found = all_shown(PAIRS)
+    for _ in range(4):
+        vectors = [model.fold_vectors(fold, one) for fold, one in enumerate(model.fit(found))]
+        ratios, prior = judge(vectors, model.shown)
+        found = beliefs(ratios, prior.rate, PAIRS)
+    right, wrong = found.shown[shown == np.arange(PAIRS)], found.shown[shown != np.arange(PAIRS)]
+    relinked = next(row for row in moved[1:] if found.images[row, 0] == row and found.others[row, 0] > 0.6)
+    figure = Figure(figsize=(9.5, 3.4), layout="constrained")
+    left, axes = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    matched = int(np.flatnonzero(shown == np.arange(PAIRS))[0])
+    rows = {
+        "a caption that is shown with its image": matched,
+        "a caption that is shown with another one": relinked,
+        "a caption whose image is not in the data": int(gone),
+    }
+    for place, (name, row) in enumerate(rows.items()):
+        parts = [found.shown[row], found.others[row, 0], found.others[row, 1:].sum()]
+        parts.append(max(1 - sum(parts), 0))
+        start = 0.0
+        for part, colour in zip(parts, (BLUE, GREEN, "#8FD3BC", "#DDDDDD"), strict=True):
+            left.barh(place, part, left=start, color=colour, height=0.55)
+            start += part
+        left.text(0, place - 0.34, name, fontsize=9)
+    colours = {"the shown image": BLUE, "the best other": GREEN, "nine more": "#8FD3BC", "none of these": "#DDDDDD"}
+    for label, colour in colours.items():
+        left.bar(0, 0, color=colour, label=label)
+    left.set(title="Where does a caption belong?", xlabel="belief", yticks=[], xlim=(0, 1), ylim=(2.6, -0.6))
+    left.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=8.5, columnspacing=1, handlelength=1)
+    bins = np.linspace(0, 1, 26)
+    axes.hist([right, wrong], bins=list(bins), stacked=True, color=[BLUE, ORANGE], label=["match", "mismatched"])
+    axes.set(title="Beliefs in the shown pairs", xlabel="belief", ylabel="pairs")
+    axes.legend()
+    return figure
+
+
 def main() -> None:
     torch.set_num_threads(1)
     trained = train()
@@ -204,6 +256,7 @@ def main() -> None:
             "loss": draw_loss(),
             "ledger": draw_ledger(trained),
             "decoys": draw_decoys(trained),
+            "relink": draw_relink(),
         }
         for name, figure in figures.items():
             figure.savefig(IMAGES / f"concept-{name}.png", dpi=140, metadata={"Software": None})
