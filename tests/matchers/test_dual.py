@@ -204,8 +204,9 @@ def test_vectors_of_another_size_or_none_are_refused(data: Path, tmp_path: Path)
         checks.check_features(run, replace(other, text_features=None))
 
 
-def test_its_weights_can_be_exported_and_graphs_are_refused(data: Path, tmp_path: Path) -> None:
-    run = session.train(small_config(data, *DUAL), tmp_path / "run")
+@pytest.mark.parametrize("method", ["crcl", "relink"])  # relink adds the linear matcher of vectors
+def test_its_weights_can_be_exported_and_graphs_are_refused(data: Path, tmp_path: Path, method: str) -> None:
+    run = session.train(small_config(data, *DUAL, method=method), tmp_path / "run")
     save_weights(run.path, tmp_path / "dual.safetensors")
     pairs = read(data, "dev")
     _, _, scorer = open_scorer(run.path)
