@@ -19,6 +19,7 @@ from crcl.methods import METHODS
 NEWER = {"gsc", "l2rm"}
 """Methods that the paper does not compare with."""
 OURS = {"relink"}
+"""Methods of this project, of which no schedule is published."""
 RELINK = Path(__file__).parents[2] / "benchmarks/relink.toml"
 HARDEST = "triplet-hardest"
 TRAINED = [name for name in experiments.NAMES if name not in ("table3", "supp-fig-c")]
@@ -145,6 +146,8 @@ def test_compared_methods_are_trained_as_the_page_of_methods_says(planner):
         words = shlex.split(line)
         options = {one: other for one, other in pairwise(words) if one.startswith("--")}
         method, matcher = options.get("--method", "crcl"), options.get("--matcher", "sgr")
+        if method in OURS:
+            continue
         told = config.load(
             preset=options.get("--preset"),
             base={"method": method, "matcher.name": matcher, "noise.rate": 0.4},

@@ -11,6 +11,7 @@ SHARE = 0.05
 LEAST = 50
 """Fewest decoys to draw if the share gives fewer, but at most a quarter of the pairs."""
 _STREAM = 0xDEC0  # keeps the random numbers of decoys apart from others drawn with the same seed
+_BLOCK = 16  # images: decoys link only images of one block, so that a division by image can keep linked ones together
 _TRIES = 1000  # attempts to draw an image that a text is not paired with
 
 
@@ -30,8 +31,7 @@ def draw(pairs: Split, share: float, seed: int) -> np.ndarray:
     rng = np.random.default_rng([_STREAM, seed])
     count = max(round(share * len(pairs)), min(LEAST, len(pairs) // 4), 1)
     captions = np.sort(rng.permutation(len(pairs))[:count])
-    shift = rng.integers(1, pairs.images, size=count)
-    images = (pairs.image_index[captions] + shift) % pairs.images
+    images = _others_nearby(pairs.image_index[captions], pairs.images, rng)
     shown: dict[str, set[int]] = {pairs.captions[caption]: set() for caption in captions}
     for text, image in zip(pairs.captions, pairs.image_index.tolist(), strict=True):
         if text in shown:
@@ -42,6 +42,17 @@ def draw(pairs: Split, share: float, seed: int) -> np.ndarray:
             tries = rng.integers(pairs.images, size=_TRIES).tolist()
             images[place] = next((image for image in tries if image not in known), images[place])
     return np.stack([captions, images], axis=1)
+
+
+def _others_nearby(images: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """For each image a random other one of its block, where all `count` images are divided into blocks at random."""
+    place = rng.permutation(count)
+    order = np.argsort(place)
+    edges = np.linspace(0, count, max(count // _BLOCK, 1) + 1).astype(np.int64)
+    own = place[images]
+    block = np.searchsorted(edges, own, side="right") - 1
+    start, size = edges[block], edges[block + 1] - edges[block]
+    return order[start + (own - start + rng.integers(1, size)) % size]
 
 
 def add(pairs: Split, drawn: np.ndarray) -> Split:

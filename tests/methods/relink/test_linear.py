@@ -141,14 +141,15 @@ def test_folds_are_drawn_by_image_and_of_nearly_equal_size() -> None:
     assert one.fitted.all()
 
 
-def test_a_decoy_lies_in_the_fold_of_its_original_and_gives_no_weight_to_any_fit() -> None:
+def test_a_decoy_lies_in_one_fold_with_its_caption_and_its_image_and_gives_no_weight_to_any_fit() -> None:
     made = Made()
     originals = np.array([5, 50, 100])
     with_decoys = np.concatenate([made.shown, [1, 2, 3]])
     shown = divide(with_decoys, originals, folds=FOLDS, seed=0)
-    plain = divide(made.shown, NONE, folds=FOLDS, seed=0)
-    assert np.array_equal(shown.folds[:PAIRS], plain.folds)
-    assert np.array_equal(shown.folds[PAIRS:], plain.folds[originals])
+    fold_of_image = {image: set(shown.folds[with_decoys == image].tolist()) for image in with_decoys.tolist()}
+    assert all(len(folds) == 1 for folds in fold_of_image.values())
+    assert np.array_equal(shown.folds[PAIRS:], shown.folds[originals])
+    plain = Shown(made.shown, shown.folds[:PAIRS], NONE)
     assert shown.fitted.tolist() == [True] * PAIRS + [False] * 3
     rows = np.concatenate([np.arange(PAIRS), originals])
     beliefs = some_beliefs(PAIRS + 3)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 import torch
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from crcl.methods.relink import cca, posterior
@@ -36,13 +37,16 @@ def divide(images: np.ndarray, originals: np.ndarray, *, folds: int, seed: int) 
 
     Args:
         images: The image shown with each caption, decoys last.
-        originals: The pair whose caption each decoy repeats; a decoy is judged in the fold of that pair.
+        originals: The pair whose caption each decoy repeats; the images of both are in one fold, so that the judge of a
+            decoy has seen neither its caption nor its image.
         folds: Number of folds.
         seed: Seed of the division.
     """
-    count = int(images.max(initial=-1)) + 1
-    of_pair = (np.random.default_rng([_STREAM, seed]).permutation(count) % folds)[images]
-    of_pair[len(images) - len(originals) :] = of_pair[originals]
+    count, pairs = int(images.max(initial=-1)) + 1, len(images) - len(originals)
+    links = (np.ones(len(originals)), (images[originals], images[pairs:]))  # a decoy's image, and that of its original
+    groups, group_of = connected_components(scipy.sparse.coo_array(links, shape=(count, count)), directed=False)
+    of_group = np.random.default_rng([_STREAM, seed]).permutation(groups) % folds
+    of_pair = of_group[group_of][images]
     return Shown(images, of_pair, originals)
 
 
