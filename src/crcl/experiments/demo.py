@@ -27,11 +27,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # One piece with fewer steps than all of CRCL's. A linear model of pooled pixels does not see which shape has which
     # colour: it starts the beliefs, and the network alone refines them and is scored.
     "relink": {
-        "train.pieces": [24],
-        "train.lr_update": 18,
-        "relink.average": 0.99,
-        "relink.network": 1.0,
-        "relink.ensemble": False,
+        "train.pieces": [33],  # as many epochs as CRCL trains in all its pieces
+        "train.lr_update": 25,
+        "relink.ensemble": False,  # a pixel grid is little to a linear model
     }
 }
 """Settings of single methods besides those of the preset."""

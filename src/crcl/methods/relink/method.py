@@ -26,6 +26,7 @@ from crcl.progress import Clock, StepLog
 
 LABEL = 0.5
 """Label of every drawn pair in the active complementary loss."""
+_EPOCHS_AVERAGED = 2.2
 _NOWHERE = -1  # partner of a caption that is left out of an epoch
 _DRAWS = 0xD7A3  # keeps the random numbers of draws apart from others drawn with the same seed
 
@@ -83,8 +84,7 @@ class Relink:
 
     def begin_piece(self, piece: int) -> None:
         self.learner.reset()
-        average = get_ema_multi_avg_fn(self.settings.average)
-        self.averaged = AveragedModel(self.learner.module, multi_avg_fn=average, use_buffers=True)
+        self.averaged = AveragedModel(self.learner.module, use_buffers=True)
         make = self.plan.make_companion
         self.companion: nn.Module | None = None if make is None else make()
         self._clear()
@@ -101,6 +101,7 @@ class Relink:
             self.drawn = draw_partners(self.beliefs, batches.pairs.image_index, batches.seed, clock.total_epoch)
         used = np.flatnonzero(self.drawn != _NOWHERE)
         self.learner.module.train()
+        self.averaged.multi_avg_fn = get_ema_multi_avg_fn(average_decay(self.settings.average, len(batches)))
         for batch in batches.epoch(
             clock.total_epoch, start=completed.take(batches.count(len(used))), among=used, images=self.drawn
         ):
@@ -206,6 +207,11 @@ class Relink:
         self.projections = state["projections"]
         self.rounds, self.temperature = int(state["rounds"]), float(state["temperature"])
         self.together = float(state["together"])
+
+
+def average_decay(most: float, steps: int) -> float:
+    """Weight of the old value in the running average: it reaches back over two epochs of so many steps, or less."""
+    return min(most, 1 - 1 / (_EPOCHS_AVERAGED * max(steps, 1)))
 
 
 def rounds_of(batches: Batches) -> int:

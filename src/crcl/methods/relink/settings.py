@@ -15,7 +15,7 @@ class RelinkSettings(Section):
     network: Share = 0.5
     """Share of the network in these judgements, beside the linear model."""
     average: ShareBelowOne = 0.998
-    """Weight of the old value in the running average of the weights, at every step."""
+    """Most weight of the old value in the running average of the weights, which reaches back two epochs at most."""
     folds: Annotated[int, Field(ge=2)] = 4
     """Folds of the linear model."""
     ensemble: bool = True
