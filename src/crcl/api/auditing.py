@@ -146,7 +146,7 @@ def clean(
 
     Example:
         >>> crcl.clean("pairs-audit/run", "cleaner.csv", threshold=0.2)
-        Cleaned(removed=7, kept=105, unjudged=24, threshold=0.2)
+        Cleaned(removed=7, kept=105, unjudged=24, moved=0, threshold=0.2)
     """
     choice = Choice(threshold, precision)
     opened = Run.open(path_of(run))

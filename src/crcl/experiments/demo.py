@@ -24,12 +24,10 @@ from crcl.training.session import train
 
 METHODS = {"infonce": "plain (InfoNCE)", "crcl": "CRCL", "relink": "relink"}
 SETTINGS: dict[str, dict[str, Any]] = {
-    # One piece with fewer steps than all of CRCL's. A linear model of pooled pixels does not see which shape has which
-    # colour: it starts the beliefs, and the network alone refines them and is scored.
     "relink": {
         "train.pieces": [33],  # as many epochs as CRCL trains in all its pieces
         "train.lr_update": 25,
-        "relink.ensemble": False,  # a pixel grid is little to a linear model
+        "relink.ensemble": False,  # a linear model of pooled pixels does not see which shape has which colour
     }
 }
 """Settings of single methods besides those of the preset."""
