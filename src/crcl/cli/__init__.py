@@ -31,7 +31,7 @@ COMMANDS = {
     "info": "Facts about data or a run: counts and shapes, settings and progress; without a path, every setting.",
     "plot": "Draw a run: loss, scores and correspondences by epoch, ranks on a split, mismatches found by epoch.",
     "reproduce": "Reproduce the paper's tables and figures: train the runs they need, show ours beside the paper's.",
-    "demo": "Draw scenes, mismatch 40 % of the pairs, train with InfoNCE, CRCL and relink, compare; minutes, no network.",
+    "demo": "Draw scenes, mismatch 40 % of pairs, train by InfoNCE, CRCL and relink, compare; minutes, no network.",
 }
 """The commands in the order of `crcl --help`, each with the first paragraph of its function's docstring."""
 

@@ -18,7 +18,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Seed of scenes, mismatches, weights and batches.")] = 0,
     settings: Settings = None,
 ) -> None:
-    """Draw scenes, mismatch 40 % of the pairs, train with InfoNCE, CRCL and relink, compare; minutes, no network.
+    """Draw scenes, mismatch 40 % of pairs, train by InfoNCE, CRCL and relink, compare; minutes, no network.
 
     Example: `crcl demo -o demo`
     """
