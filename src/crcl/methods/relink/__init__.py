@@ -24,7 +24,7 @@ def _companion(matcher: MatcherRecord, *, loss: LossSettings, relink: RelinkSett
 
 RECORD = MethodRecord(
     name="relink",
-    summary="learns from the images that captions belong to, as it believes (ours; robust at any rate)",
+    summary="learns from the images that captions belong to, as it believes (ours, not the paper's)",
     build=_build,
     sections={"loss": LossSettings, "relink": RelinkSettings},
     threshold=0.5,

@@ -4,11 +4,12 @@ Of N captions t and M images i, x(t) is the image shown with t, and the hidden z
 belongs to the shown image with probability 1 - rate, else to any image, rate / M each. With similarities s, temperature
 τ and a correction a(i) for images that everything fits,
 
-    p(i | t) = softmax over i of s(i, t) / τ - a(i),    a(i) = log Σ_t exp(s(i, t) / τ), centred
+    p(i | t) = softmax over i of s(i, t) / τ - a(i)
+    a(i) = log of the mean of exp(s(i, t) / τ) over captions t that are not shown with i, centred
     r(t) = M p(x(t) | t)    the ratio of the shown image to a random one
 
 the belief in the shown pair is y(t) = (1 - rate) r / ((1 - rate) r + rate), and that in another image i is
-rate M p(i | t) / ((1 - rate) r + rate) / M. `rate` and τ maximise Σ_t log((1 - rate) r(t) + rate).
+rate p(i | t) / ((1 - rate) r + rate). `rate` and τ maximise Σ_t log((1 - rate) r(t) + rate).
 """
 
 from collections.abc import Callable, Iterator
