@@ -6,7 +6,7 @@ import numpy as np
 from image_files import saved
 from PIL import Image
 
-from crcl.data.images import wanted_images
+from crcl.data.pictures.files import wanted_files
 from crcl.features.extract import Extracted, extract
 from crcl.features.grid import PixelGrid
 
@@ -27,4 +27,4 @@ def draw_folder(folder: Path, images: int) -> Path:
 
 
 def run(images: Path, output: Path, extractor: PixelGrid | None = None, **options) -> Extracted:
-    return extract(wanted_images([images]), extractor or PixelGrid(grid=2), output, **options)
+    return extract(wanted_files([images]), extractor or PixelGrid(grid=2), output, **options)

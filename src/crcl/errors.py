@@ -7,8 +7,10 @@ from pathlib import Path
 Spell = Callable[[str], str]
 """Turns the name of a parameter (`overwrite`) or function (`train()`) into what the caller would write."""
 
-_READ = frozenset({"captions", "image_column", "caption_column", "image_index", "features", "text_features", "ids"})
-_FLAGS = frozenset({"overwrite", "resume", "mark", "whole", "pixels", "gather", "print_jobs", "onnx"})
+_READ = frozenset(
+    {"captions", "image_column", "caption_column", "image_index", "features", "text_features", "ids"} | {"layout"}
+)
+_FLAGS = frozenset({"overwrite", "resume", "mark", "whole", "pixels", "gather", "print_jobs", "onnx", "rewrite"})
 
 
 def python_spelling(name: str) -> str:

@@ -18,8 +18,10 @@ from reading import read
 from tiny import Answer, call, small_config, write_folder
 
 import crcl as front_door
-from crcl.auditing.clean import Cleaned, _with_key, _with_member, clean
+from crcl.auditing import clean as cleaning
+from crcl.auditing.clean import Cleaned, Cleaning
 from crcl.auditing.partners import choose_moves, moves
+from crcl.data.cleaning.tables import _with_key, _with_member
 from crcl.data.sources.base import Location
 from crcl.data.split import Split
 from crcl.errors import InputError
@@ -70,6 +72,21 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+def clean(
+    table: Path,
+    output: Path,
+    pairs: Split,
+    beliefs: np.ndarray,
+    *,
+    mark: bool = False,
+    overwrite: bool = False,
+    **options: Any,
+) -> Cleaned:
+    """Clean a table by `crcl.auditing.clean`."""
+    how = Cleaning(mark=mark, overwrite=overwrite)
+    return cleaning.clean(Location(str(table)), output, pairs, beliefs, how=how, **options)
 
 
 def pairs_of(path: Path) -> Split:
@@ -375,7 +392,7 @@ def test_the_command_refuses_what_is_no_table(crcl: Crcl, tmp_path: Path) -> Non
     run = session.train(small_config(data), tmp_path / "run").path
     answer = crcl("clean", run, "-o", tmp_path / "cleaned.csv")
     assert answer.code == 2
-    assert "not a table" in answer.err
+    assert "so it cannot be cleaned" in answer.err
     assert "column 'row' says which captions to leave out" in answer.err
 
 

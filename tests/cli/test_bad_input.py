@@ -59,7 +59,7 @@ def train(refused: Refused, tmp_path: Path) -> Refused:
 def test_missing_data_is_answered_with_what_is_near(data: Path, train: Refused, refused: Refused) -> None:
     message = train(data.with_name("dta"))
     assert f"{data.with_name('dta')}: not found (did you mean 'data'?)" in message
-    assert "a folder with {split}_ims.npy files, or a table" in message
+    assert "expected a table, a folder of features or other data" in message
     assert "not found" in refused("info", data.with_name("dta"))
     assert "not found" in refused("noise", data.with_name("dta"), "--rate", "0.4", "-o", "x.npy")
 

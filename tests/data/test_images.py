@@ -2,17 +2,15 @@
 
 import csv
 import io
-import os
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
 from image_files import bomb, halves, saved
 from PIL import Image
 
-from crcl.data.images import UnusableError, Wanted, decode, read_file, skipped_text, wanted_images
-from crcl.errors import InputError
+from crcl.data.images import decode, skipped_text
+from crcl.data.pictures.base import UnusableError
 
 
 @pytest.mark.parametrize(
@@ -84,79 +82,6 @@ def test_changed_bytes_give_an_image_or_a_reason():
 def test_formats_that_are_not_known_are_refused(content):
     with pytest.raises(UnusableError, match="known format"):
         decode(content)
-
-
-@pytest.mark.parametrize("name", ["../secret.png", "a/../../secret.png", "link.png", "linked/secret.png", "/etc/hosts"])
-def test_a_name_does_not_lead_out_of_the_folder(tmp_path: Path, name):
-    (tmp_path / "secret.png").write_bytes(b"secret")
-    root = tmp_path / "images"
-    (root / "a").mkdir(parents=True)
-    (root / "link.png").symlink_to(tmp_path / "secret.png")
-    (root / "linked").symlink_to(tmp_path)
-    with pytest.raises(UnusableError, match="outside the folder"):
-        read_file(Wanted(name, root))
-
-
-def test_a_name_may_turn_back_within_the_folder_and_be_absolute(tmp_path: Path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b.png").write_bytes(b"here")
-    for name in ("a/../b.png", str(tmp_path / "b.png"), "./b.png"):
-        assert read_file(Wanted(name, tmp_path)) == b"here"
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("", "empty name"),
-        ("none.png", "not found"),
-        ("a\nb.png", "line break"),
-        (" a.png", "spaces"),
-        ("a\0.png", "line break"),
-        ("a\udcff.png", "UTF-8"),
-        ("x" * 5000, "cannot be read"),
-        ("empty.png", "empty file"),
-        ("folder.png", "directory"),
-        ("pipe.png", "not a file"),
-        ("circle.png", "not found|cannot be read"),
-        ("large.png", "11 bytes, more than 10"),
-    ],
-)
-def test_what_cannot_be_read_has_a_reason(tmp_path: Path, name, reason):
-    (tmp_path / "empty.png").touch()
-    (tmp_path / "folder.png").mkdir()
-    (tmp_path / "large.png").write_bytes(b"x" * 11)
-    (tmp_path / "circle.png").symlink_to(tmp_path / "circle.png")
-    os.mkfifo(tmp_path / "pipe.png")
-    with pytest.raises(UnusableError, match=reason):
-        read_file(Wanted(name, tmp_path), most=10)
-
-
-def test_a_folder_gives_its_images_by_name_with_those_below(tmp_path: Path):
-    for name in ("b.JPG", "a.png", "below/c.gif", "notes.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert [image.name for image in wanted_images([tmp_path])] == ["a.png", "b.JPG", "below/c.gif"]
-    with pytest.raises(InputError, match="give one folder, one table"):
-        wanted_images([tmp_path, tmp_path / "a.png"])
-
-
-def test_a_table_names_each_image_once(tmp_path: Path):
-    table = tmp_path / "pairs.csv"
-    table.write_text("image,caption\nb.png,one\na.png,two\nb.png,three\n,four\n")
-    assert wanted_images([table]) == [Wanted(name, tmp_path) for name in ("b.png", "a.png", "")]
-    assert wanted_images([table], folder=tmp_path)[0].folder == tmp_path
-    with pytest.raises(InputError, match="no such folder"):
-        wanted_images([table], folder=tmp_path / "none")
-
-
-def test_files_are_named_from_the_folder_on_as_a_table_would(tmp_path: Path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos/a.png").write_bytes(b"here")
-    files, folder = [Path("photos/a.png"), tmp_path / "photos/a.png"], Path("photos")
-    assert wanted_images(files, folder=folder) == [Wanted("a.png", folder)]
-    assert read_file(Wanted("a.png", folder)) == b"here"
-    assert wanted_images(files[:1]) == [Wanted("photos/a.png", None)]
 
 
 def test_skipped_names_stay_in_their_cells():

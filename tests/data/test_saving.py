@@ -9,7 +9,7 @@ from PIL import Image
 from tiny import SMALL, room
 
 from crcl.config import load
-from crcl.data.images import decode, read_file
+from crcl.data.images import decode
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, TrainingError
 from crcl.training import inputs
@@ -63,7 +63,7 @@ def test_pictures_become_files_under_numbers(tmp_path: Path) -> None:
     red, turned = Image.new("CMYK", (4, 4), (0, 255, 255, 0)), Image.new("RGBA", (4, 8), (0, 0, 255, 0))
     saved = Pairs.of([red, turned, red], ["x", "y", "z"]).save(tmp_path / "data")
     assert sorted(file.name for file in (tmp_path / "data" / "images").iterdir()) == ["0000000.png", "0000001.png"]
-    first, second = (decode(read_file(image)) for image in saved.wanted_images())
+    first, second = (decode(image.read()) for image in saved.wanted_images())
     np.testing.assert_allclose(first.getpixel((0, 0)), (255, 0, 0), atol=10)
     assert second.getpixel((0, 0)) == (255, 255, 255)
     assert not saved.has_features
@@ -89,7 +89,7 @@ def test_files_in_a_list_are_found_from_where_the_pairs_were_saved(tmp_path: Pat
         Image.new("RGB", (4, 4)).save(tmp_path / "photos" / f"{name}.png")
     files = [tmp_path / "photos" / f"{name}.png" for name in "ab"]
     saved = Pairs.of(files, ["x", "y"]).save(tmp_path / "data")
-    assert [len(read_file(image)) > 0 for image in saved.wanted_images()] == [True, True]
+    assert [len(image.read()) > 0 for image in saved.wanted_images()] == [True, True]
 
 
 def test_on_a_full_disk_nothing_is_left(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from reproduced import TINY, Crcl, rows, words
 from tiny import call, write_folder
 
 from crcl import experiments
-from crcl.data.images import wanted_images
+from crcl.data.pairs import Pairs
 from crcl.experiments.keys import job_key
 from crcl.experiments.planning import Planner
 from crcl.features.extract import extract
@@ -44,7 +44,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(("large", "base")):
         save_clip(folder / name, seed=seed)
     for name, extractor in (("pixels", Pixels(str(folder / "base"))), ("regions", PixelGrid(grid=2))):
-        extract(wanted_images([table], folder=table.parent / "images"), extractor, folder / name)
+        extract(Pairs.of(table, images=table.parent / "images").wanted_images(), extractor, folder / name)
     return folder
 
 

@@ -19,7 +19,7 @@ from reading import read
 from tiny import SMALL, call
 
 from crcl.data.images import skipped_text
-from crcl.data.sources.stored import read_skipped
+from crcl.data.rows.stored import read_skipped
 from crcl.errors import InputError, TrainingError
 from crcl.features.grid import PixelGrid, grid_features
 from crcl.storage import locked

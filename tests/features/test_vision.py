@@ -18,7 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from tiny import call
 
-from crcl.data.images import UnusableError
+from crcl.data.pictures.base import UnusableError
 from crcl.errors import InputError
 from crcl.features.vision import VisionModel, pool_patches
 

@@ -64,13 +64,13 @@ def crcl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture(scope="module")
 def pixels(models: dict[str, Path], table: Path) -> dict[str, Path]:
     """Folders of pixels, made by the real code."""
-    from crcl.data.images import wanted_images
+    from crcl.data.pairs import Pairs
     from crcl.features.extract import extract
     from crcl.features.vision import Pixels
 
     folders = {kind: table.parent / f"pixels-{kind}" for kind in KINDS}
     for kind, folder in folders.items():
-        extract(wanted_images([table], folder=table.parent / "images"), Pixels(str(models[kind])), folder)
+        extract(Pairs.of(table, images=table.parent / "images").wanted_images(), Pixels(str(models[kind])), folder)
     return folders
 
 

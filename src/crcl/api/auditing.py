@@ -1,7 +1,7 @@
 """Auditing pairs and cleaning data."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from crcl.api.common import (
     AnyRun,
@@ -16,7 +16,7 @@ from crcl.api.common import (
     run_data,
 )
 from crcl.auditing.audit import SUGGESTED, audit_run, clean_run
-from crcl.auditing.clean import Cleaned
+from crcl.auditing.clean import Cleaned, Cleaning
 from crcl.auditing.prepare import Preparation, prepare
 from crcl.auditing.result import Audit
 from crcl.auditing.thresholds import Choice
@@ -122,21 +122,25 @@ def clean(
     precision: float | None = None,
     relink: float | None = None,
     mark: bool = False,
+    images: Literal["link", "copy"] | None = None,
+    rewrite: bool = False,
     data: Any = None,
     overwrite: bool = False,
     progress: Shown = False,
 ) -> Cleaned:
-    """Write a copy of a run's table without the suspects, from the correspondences in the run alone.
+    """Write a copy of a run's data without the suspects, from the correspondences in the run alone.
 
     Args:
-        run: A run, trained on a table.
-        path: The file to write, in the format of that table. The table itself is never touched.
+        run: A run.
+        path: The file or the folder to write, in the layout of the data. The data itself is never touched.
         threshold: Remove pairs with a lower correspondence.
         precision: Or remove as many as possible at this estimated precision.
         relink: Move captions that belong to another image with at least this belief, such as 0.9, to that image; only
             their image changes. The run must be trained with method `relink`.
         mark: Keep all rows, and add a column `correspondence` instead.
-        data: The run's table, if it has moved: a path or pairs.
+        images: Link or copy the image files beside the cleaned data, where they are files of their own.
+        rewrite: Write tars anew, instead of lists of what to keep.
+        data: The run's data, if it has moved: a path or pairs.
         overwrite: Replace an existing file.
         progress: True shows messages on the terminal; a `Progress` of your own receives them.
 
@@ -159,8 +163,7 @@ def clean(
         Path(path),
         choice,
         relink=relink,
-        mark=mark,
-        overwrite=overwrite,
+        how=Cleaning(mark=mark, overwrite=overwrite, images=images, rewrite=rewrite),
         progress=receiver(progress),
     )
 

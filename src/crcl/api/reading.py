@@ -10,11 +10,12 @@ from crcl.api.common import AnyRun, Shown, pairs_of, path_of, receiver
 from crcl.auditing.prepare import report_skipped
 from crcl.config import describe_keys
 from crcl.data import noise as noise_index
-from crcl.data.images import MOST_PIXELS, wanted_images
+from crcl.data.images import MOST_PIXELS
 from crcl.data.pairs import Pairs
+from crcl.data.pictures.files import wanted_files
+from crcl.data.rows.tables import Columns
 from crcl.data.sources import layout_of
 from crcl.data.sources.base import Given, Names
-from crcl.data.sources.rows import Columns
 from crcl.errors import InputError
 from crcl.features.choice import choose_extractor
 from crcl.features.extract import Extracted, extract
@@ -35,6 +36,7 @@ def read(
     image_index: Any = None,
     image_column: str = "image",
     caption_column: str = "caption",
+    layout: str | None = None,
 ) -> Pairs:
     """Read image-caption pairs, on disk or in memory.
 
@@ -52,6 +54,7 @@ def read(
             many captions, one after the other.
         image_column: Name of a table's column of images.
         caption_column: Name of a table's column of captions.
+        layout: Name of the layout of a path, if it is not to be recognised by looking.
 
     Returns:
         The pairs of all splits. Without a column `split` a tenth of the images is held out as `dev`.
@@ -70,6 +73,7 @@ def read(
         ids=ids,
         image_index=image_index,
         columns=Columns(image_column, caption_column),
+        layout=layout,
     )
 
 
@@ -134,13 +138,13 @@ def extract_features(
     """
     shown = receiver(progress)
     base = None if images is None else Path(images)
-    if isinstance(source, str | Path) and layout_of(source) == "table":
+    if isinstance(source, str | Path) and layout_of(source) is not None:
         source = Pairs.of(source, images=base)
     if isinstance(source, Pairs):
         wanted = source.wanted_images()
     else:
         files = [Path(source)] if isinstance(source, str | Path) else [Path(name) for name in source]
-        wanted = wanted_images(files, folder=base)
+        wanted = wanted_files(files, folder=base)
     extractor = choose_extractor(model, grid=grid, whole=whole, pixels=pixels, device=device, progress=shown)
     made = extract(
         wanted,

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
-from crcl.auditing.clean import Cleaned, clean, refuse_output
+from crcl.auditing.clean import PLAIN, Cleaned, Cleaning, clean, refuse_output
 from crcl.auditing.findings import find
 from crcl.auditing.partners import check_relink, moves
 from crcl.auditing.prepare import recorded_image_folder
-from crcl.auditing.report.thumbnails import find_in_folder
 from crcl.auditing.result import Audit, Origin, suggest_more
 from crcl.auditing.thresholds import Choice, choose_threshold, read_correspondences, refuse_unsure
 from crcl.config import Config
 from crcl.data.pairs import Pairs
+from crcl.data.pictures.files import Files
 from crcl.data.sources.base import Location
 from crcl.progress import SILENT, Progress
 from crcl.retrieval.model import Model
@@ -49,7 +49,7 @@ def audit_run(
     threshold = choose_threshold(correspondences, choice, own=own, method=config.method, progress=progress)
     pairs = audited_pairs(run, config, data)
     features = None if data.location is None else data.location.features
-    folder = images or recorded_image_folder(features) or data.image_folder
+    folder = images or recorded_image_folder(features)
     origin = Origin(
         run=run,
         conditions=conditions(run, config),
@@ -57,7 +57,7 @@ def audit_run(
         own_threshold=own,
         data=data,
         scorer=model.scorer,
-        find_image=None if folder is None else find_in_folder(folder),
+        pictures=data.pictures if folder is None else Files(folder),
         suggest=suggest,
     )
     with progress.task("similarities") as advance:
@@ -76,31 +76,27 @@ def clean_run(
     choice: Choice,
     *,
     relink: float | None = None,
-    mark: bool = False,
-    overwrite: bool = False,
+    how: Cleaning = PLAIN,
     progress: Progress = SILENT,
 ) -> Cleaned:
-    """Write the table of a run again without the suspects, from the run's correspondences alone."""
-    check_relink(relink, mark=mark)
-    where = "" if data.location is None else data.location.path
-    refuse_output(Path(where), path, overwrite=overwrite)
+    """Write the data of a run again without the suspects, from the run's correspondences alone."""
+    check_relink(relink, mark=how.mark)
+    location = data.location or Location("")
+    refuse_output(location, path, overwrite=how.overwrite)
     report_unfinished(run, config, progress)
     run.load_ledger()  # refuses a run without correspondences
     correspondences = read_correspondences(run)
     own = config.own_threshold()
     threshold = choose_threshold(correspondences, choice, own=own, method=config.method, progress=progress)
-    refuse_unsure(correspondences, choice.threshold, run.path, mark=mark)
+    refuse_unsure(correspondences, choice.threshold, run.path, mark=how.mark)
     pairs = audited_pairs(run, config, data)
-    location = data.location or Location(where)
     beliefs = run.load_ledger()
     return clean(
-        where,
+        location,
         path,
         pairs,
         beliefs,
         threshold=threshold,
         moved=moves(run, location, pairs, beliefs, relink),
-        mark=mark,
-        overwrite=overwrite,
-        columns=location.columns,
+        how=how,
     )

@@ -12,8 +12,9 @@ import numpy as np
 from crcl.config import Config, given
 from crcl.data.decoys import SHARE
 from crcl.data.files import SHOWN
-from crcl.data.images import UnusableError, locate
 from crcl.data.pairs import Pairs
+from crcl.data.pictures.base import UnusableError
+from crcl.data.pictures.files import Files
 from crcl.errors import InputError
 from crcl.features.choice import choose_extractor
 from crcl.features.extract import Extracted, extract
@@ -74,6 +75,8 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
     resumes = (path / "config.json").is_file() and not how.overwrite
     if resumes:
         _refuse_other(pairs, path)
+    for note in pairs.notes:
+        progress.note(note)
     _report_empty(pairs.check(), progress)
     pairs = pairs.save(folder / "data")
     with _explain_existing(path, exists=resumes):
@@ -97,17 +100,17 @@ def with_features(pairs: Pairs, folder: Path, how: Preparation, *, settled: bool
         pairs.wanted_images(), extractor, folder, overwrite=how.overwrite, settled=settled, progress=progress
     )
     report_skipped(made, folder, progress)
-    if pairs.image_folder is not None:
-        _record_image_folder(folder / ABOUT, pairs.image_folder)
+    if isinstance(pairs.pictures, Files) and pairs.pictures.folder is not None:
+        _record_image_folder(folder / ABOUT, pairs.pictures.folder)
     return pairs.with_features(folder / "features.npy", folder / "ids.txt")
 
 
 def finds_images(pairs: Pairs) -> bool:
     """Whether image files of the pairs exist, so that features can be made."""
-    for wanted in pairs.wanted_images()[:SHOWN] if pairs.image_folder is not None else ():
+    for wanted in pairs.wanted_images()[:SHOWN] if pairs.pictures is not None else ():
         with suppress(UnusableError):
-            if locate(wanted).is_file():
-                return True
+            wanted.read()
+            return True
     return False
 
 

@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crcl.auditing.clean import Cleaned, clean, refuse_output
+from crcl.auditing.clean import Cleaned, Cleaning, can_write, clean, refuse_output
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings, check_output, write_table
 from crcl.auditing.partners import check_relink, moves, read_partners
 from crcl.auditing.report.page import check_report_folder, write_report
-from crcl.auditing.report.thumbnails import FindImage
 from crcl.auditing.suggestions import Suggestions, join, suggest, suggest_believed
 from crcl.auditing.summary import caveats, summary
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
 from crcl.data.pairs import Pairs
+from crcl.data.pictures.base import Pictures
 from crcl.errors import InputError
 from crcl.metrics import Detection
 from crcl.progress import SILENT, Progress
@@ -66,7 +66,7 @@ class Origin:
     """The method's own threshold, if it has one."""
     data: Pairs
     scorer: Scorer
-    find_image: FindImage | None
+    pictures: Pictures | None
     suggest: int
     """How many suspects, the worst first, get suggestions."""
 
@@ -172,13 +172,15 @@ class Audit:
 
     @property
     def can_clean(self) -> bool:
-        """Whether `clean` works: the data must be a table on disk."""
-        return self._origin.data.is_table and self._origin.data.location is not None
+        """Whether `clean` works: the data must be on disk, in a layout that can be written."""
+        location = self._origin.data.location
+        return location is not None and can_write(location)
 
     @property
     def suffix(self) -> str:
-        """The ending of the data's file, and of a cleaned copy."""
-        return Path(self._origin.data.name).suffix
+        """The ending of the data's file, and of a cleaned copy; empty for a folder."""
+        data = Path(self._origin.data.name)
+        return "" if data.is_dir() else data.suffix
 
     def to_pandas(self) -> "pandas.DataFrame":
         """`table` as a DataFrame; needs pandas."""
@@ -255,7 +257,7 @@ class Audit:
                 title=title or f"Audit of {Path(data.name).name}",
                 estimate=self.estimate,
                 unsure=self.unsure,
-                find_image=self._origin.find_image,
+                pictures=self._origin.pictures,
                 remarks=[*remarks, *self._not_judged()],
                 next_step=next_step,
                 about=[("data", Path(data.name).name), ("run", self._origin.conditions)],
@@ -263,38 +265,42 @@ class Audit:
             )
 
     def clean(
-        self, path: str | Path, *, relink: float | None = None, mark: bool = False, overwrite: bool = False
+        self,
+        path: str | Path,
+        *,
+        relink: float | None = None,
+        mark: bool = False,
+        images: Literal["link", "copy"] | None = None,
+        rewrite: bool = False,
+        overwrite: bool = False,
     ) -> Cleaned:
         """Write a copy of the data without the suspects; all columns, values and the order stay as they are.
 
-        Rows that were not trained on (held out, or without a caption or a usable image) are not judged, and stay.
+        Rows that were not trained on (held out, without a caption or a usable image) are not judged, and stay.
 
         Args:
-            path: The file to write, in the format of the data's table.
-            relink: Move captions that belong to another image with at least this belief, such as 0.9, to that image;
-                only their image changes. The run must be trained with method `relink`.
+            path: The file or the folder to write, in the layout of the data.
+            relink: Move captions that belong to another image with at least this belief, such as 0.9; needs a run of
+                method `relink`.
             mark: Keep all rows, and add a column `correspondence` instead.
+            images: Link or copy the image files beside the cleaned data, where they are files of their own.
+            rewrite: Write tars anew, instead of lists of what to keep.
             overwrite: Replace an existing file.
-
-        Returns:
-            How many rows were removed, how many were kept, and how many of these were not judged or were moved.
         """
         check_relink(relink, mark=mark)
         path, location = Path(path), self._origin.data.location
         if location is None:
-            raise InputError("the data is in memory only", hint="filter it by `suspects`, or audit a table on disk")
-        refuse_output(Path(location.path), path, overwrite=overwrite)
+            raise InputError("the data is in memory only", hint="filter it by `suspects`, or audit data on disk")
+        refuse_output(location, path, overwrite=overwrite)
         refuse_unsure(self._correspondences, self.threshold or None, self.run.path, mark=mark)
         return clean(
-            location.path,
+            location,
             path,
             self.findings.pairs,
             self.correspondence,
             threshold=self.threshold,
             moved=moves(self.run, location, self.findings.pairs, self.correspondence, relink),
-            mark=mark,
-            overwrite=overwrite,
-            columns=location.columns,
+            how=Cleaning(mark=mark, overwrite=overwrite, images=images, rewrite=rewrite),
         )
 
     def _not_judged(self) -> list[str]:

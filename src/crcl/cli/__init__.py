@@ -22,7 +22,7 @@ COMMANDS = {
     ),
     "evaluate": "Retrieval scores: R@1, R@5, R@10, median and mean rank in both directions, rSum.",
     "audit": "Which pairs are wrong, how sure is that, what would match instead, and how many are wrong in all.",
-    "clean": "Write a copy of the run's table without the suspects; all columns, values and the order stay.",
+    "clean": "Write a copy of the run's data without the suspects; all columns, values and the order stay.",
     "export": "Write the trained matcher for use outside of crcl: its weights in one file, or as ONNX graphs.",
     "noise": "Write a noise index in the field's layout, to share mismatches between tools and runs.",
     "features": (

@@ -20,6 +20,7 @@ from crcl.cli.options import (
     Ids,
     ImageColumn,
     Images,
+    Layout,
     Memory,
     MovedData,
     Precision,
@@ -96,6 +97,7 @@ def audit(
     ids: Ids = None,
     image_column: ImageColumn = "image",
     caption_column: CaptionColumn = "caption",
+    layout: Layout = None,
 ) -> None:
     """Which pairs are wrong, how sure is that, what would match instead, and how many are wrong in all.
 
@@ -114,7 +116,7 @@ def audit(
     suspects other images and captions, with the beliefs in these (relink) or their similarities. A table's held-out
     rows are not trained on, and so not judged.
     """
-    given_data = layout_of(source) is not None
+    given_data = layout_of(source, layout) is not None
     if given_data:
         home = audit_folder(source, folder)
         run, output, report = home / "run", output or home / "audit.csv", report or home / "report"
@@ -132,6 +134,7 @@ def audit(
             ids=ids,
             image_column=image_column,
             caption_column=caption_column,
+            layout=layout,
         )
     )
     found = crcl.audit(

@@ -1,19 +1,20 @@
 """`crcl clean`: a copy of the data without the suspects."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 import crcl
-from crcl.auditing.clean import COLUMN
 from crcl.cli.console import say, shown
 from crcl.cli.options import Features, Ids, MovedData, Overwrite, Precision, TextFeatures, Threshold, moved
+from crcl.data.cleaning.judged import COLUMN
+from crcl.errors import InputError
 
 
 def clean(
-    run: Annotated[Path, typer.Argument(help="Run folder, trained on a table.")],
-    output: Annotated[Path, typer.Option("-o", "--out", help="Table to write, in the format of the run's table.")],
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    output: Annotated[Path, typer.Option("-o", "--out", help="File or folder to write, in the layout of the data.")],
     threshold: Threshold = None,
     precision: Precision = None,
     relink: Annotated[
@@ -24,20 +25,26 @@ def clean(
         ),
     ] = None,
     mark: Annotated[bool, typer.Option("--mark", help=f"Keep all rows, and add a column '{COLUMN}' instead.")] = False,
+    images: Annotated[
+        str | None, typer.Option(help="link or copy the image files beside the cleaned data; neither, if not given.")
+    ] = None,
+    rewrite: Annotated[
+        bool, typer.Option("--rewrite", help="Write new tars, instead of lists of what to keep.")
+    ] = False,
     overwrite: Overwrite = False,
     data: MovedData = None,
     features: Features = None,
     text_features: TextFeatures = None,
     ids: Ids = None,
 ) -> None:
-    """Write a copy of the run's table without the suspects; all columns, values and the order stay.
+    """Write a copy of the run's data without the suspects; all columns, values and the order stay.
 
     Example: `crcl clean runs/first -o cleaned.csv`
 
     With --relink, captions that belong to another image are moved there: only the value in the column of images
     changes. The other suspects are removed.
 
-    Rows that were not trained on (held out, or without a caption or a usable image) are not judged, and stay. The table
+    Rows that were not trained on (held out, or without a caption or a usable image) are not judged, and stay. The data
     itself is never touched.
     """
     done = crcl.clean(
@@ -47,6 +54,8 @@ def clean(
         precision=precision,
         relink=relink,
         mark=mark,
+        images=_images(images),
+        rewrite=rewrite,
         data=moved(run, data, features, ids, text_features),
         overwrite=overwrite,
         progress=shown,
@@ -58,3 +67,9 @@ def clean(
         what = "their correspondence is left empty" if mark else "they are kept"
         say(f"{done.unjudged:,} rows were not judged (held out, or without a caption or a usable image); {what}")
     say(f"written to {output}")
+
+
+def _images(given: str | None) -> Literal["link", "copy"] | None:
+    if given not in (None, "link", "copy"):
+        raise InputError(f"'{given}': image files are linked or copied", where="--images", hint="give link or copy")
+    return given  # type: ignore[return-value]

@@ -7,7 +7,7 @@ import typer
 
 import crcl
 from crcl.cli.console import say, show_next, shown
-from crcl.cli.options import CaptionColumn, Device, ImageColumn, Images, Overwrite, pairs_of
+from crcl.cli.options import CaptionColumn, Device, ImageColumn, Images, Layout, Overwrite, pairs_of
 from crcl.data.images import MOST_PIXELS
 from crcl.data.pairs import Pairs
 from crcl.data.sources import layout_of
@@ -39,6 +39,7 @@ def features(
     overwrite: Overwrite = False,
     image_column: ImageColumn = "image",
     caption_column: CaptionColumn = "caption",
+    layout: Layout = None,
 ) -> None:
     """Make features of image files: by a vision model, or by the built-in pixel grid for drawings and tests.
 
@@ -47,9 +48,11 @@ def features(
     Images that cannot be used are listed in skipped.csv with the reason. After Ctrl-C the same command continues.
     """
     source: Pairs | list[Path] = sources
-    is_table = len(sources) == 1 and layout_of(sources[0]) == "table"
+    is_table = len(sources) == 1 and layout_of(sources[0], layout) is not None
     if is_table:
-        source = pairs_of(sources[0], images=images, image_column=image_column, caption_column=caption_column)
+        source = pairs_of(
+            sources[0], images=images, image_column=image_column, caption_column=caption_column, layout=layout
+        )
     made = crcl.extract_features(
         source,
         folder,

@@ -7,7 +7,7 @@ import typer
 
 import crcl
 from crcl.cli.console import say, shown
-from crcl.cli.options import CaptionColumn, Features, Ids, ImageColumn, Overwrite, pairs_of
+from crcl.cli.options import CaptionColumn, Features, Ids, ImageColumn, Layout, Overwrite, pairs_of
 from crcl.cli.train import say_where
 from crcl.methods import methods_of
 
@@ -28,6 +28,7 @@ def import_(
     ids: Ids = None,
     image_column: ImageColumn = "image",
     caption_column: CaptionColumn = "caption",
+    layout: Layout = None,
 ) -> None:
     """Make a run of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC; CLIP, SigLIP.
 
@@ -35,7 +36,9 @@ def import_(
 
     Nothing in the file is executed: what is not weights, arrays or plain values is refused.
     """
-    pairs = pairs_of(data, features=features, ids=ids, image_column=image_column, caption_column=caption_column)
+    pairs = pairs_of(
+        data, features=features, ids=ids, image_column=image_column, caption_column=caption_column, layout=layout
+    )
     made = crcl.import_checkpoint(
         checkpoint, pairs, run, vocab=vocab, noise_file=noise_file, method=method, overwrite=overwrite, progress=shown
     )

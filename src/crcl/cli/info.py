@@ -8,7 +8,7 @@ from rich.table import Table
 
 import crcl
 from crcl.cli.console import out, say
-from crcl.cli.options import CaptionColumn, Features, Ids, ImageColumn, TextFeatures, pairs_of
+from crcl.cli.options import CaptionColumn, Features, Ids, ImageColumn, Layout, TextFeatures, pairs_of
 from crcl.data.sources import layout_of
 from crcl.errors import InputError
 from crcl.runs.card import model_card
@@ -24,6 +24,7 @@ def info(
     ids: Ids = None,
     image_column: ImageColumn = "image",
     caption_column: CaptionColumn = "caption",
+    layout: Layout = None,
 ) -> None:
     """Facts about data or a run: counts and shapes, settings and progress; without a path, every setting.
 
@@ -41,7 +42,7 @@ def info(
         out.print(table)
         return
     source: Path | crcl.Pairs = path
-    if layout_of(path) is not None:
+    if layout_of(path, layout) is not None:
         source = pairs_of(
             path,
             features=features,
@@ -49,6 +50,7 @@ def info(
             ids=ids,
             image_column=image_column,
             caption_column=caption_column,
+            layout=layout,
         )
     for name, fact in crcl.info(source):
         say(f"{name:<12}{fact}")

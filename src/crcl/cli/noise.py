@@ -7,7 +7,7 @@ import typer
 
 import crcl
 from crcl.cli.console import say
-from crcl.cli.options import CaptionColumn, Data, Features, Ids, ImageColumn, Overwrite, TextFeatures, pairs_of
+from crcl.cli.options import CaptionColumn, Data, Features, Ids, ImageColumn, Layout, Overwrite, TextFeatures, pairs_of
 
 
 def noise(
@@ -22,6 +22,7 @@ def noise(
     ids: Ids = None,
     image_column: ImageColumn = "image",
     caption_column: CaptionColumn = "caption",
+    layout: Layout = None,
 ) -> None:
     """Write a noise index in the field's layout, to share mismatches between tools and runs.
 
@@ -34,6 +35,7 @@ def noise(
         ids=ids,
         image_column=image_column,
         caption_column=caption_column,
+        layout=layout,
     )
     truth = crcl.inject_noise(pairs, output, rate=rate, level=level, seed=seed, overwrite=overwrite)
     say(f"{int((~truth).sum()):,} of {len(truth):,} training pairs are mismatched; written to {output}")

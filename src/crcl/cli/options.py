@@ -7,6 +7,7 @@ import typer
 
 import crcl
 from crcl.data.pairs import Pairs
+from crcl.data.sources import LAYOUTS
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.training.inputs import moved_data
@@ -31,6 +32,10 @@ Ids = Annotated[
 ]
 ImageColumn = Annotated[str, typer.Option(help="The table's column of images.", rich_help_panel=FILES)]
 CaptionColumn = Annotated[str, typer.Option(help="The table's column of captions.", rich_help_panel=FILES)]
+Layout = Annotated[
+    str | None,
+    typer.Option(help=f"Layout of the data, if not recognised: {', '.join(LAYOUTS)}.", rich_help_panel=FILES),
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Any setting, e.g. loss.tau=0.03; `crcl info` lists all.")
 ]
@@ -52,6 +57,7 @@ def pairs_of(
     ids: Path | None = None,
     image_column: str = "image",
     caption_column: str = "caption",
+    layout: str | None = None,
 ) -> Pairs:
     """The pairs that the options of a command name."""
     return crcl.read(
@@ -62,6 +68,7 @@ def pairs_of(
         ids=ids,
         image_column=image_column,
         caption_column=caption_column,
+        layout=layout,
     )
 
 

@@ -15,6 +15,7 @@ from crcl.cli.options import (
     Ids,
     ImageColumn,
     Images,
+    Layout,
     Overwrite,
     Settings,
     TextFeatures,
@@ -65,6 +66,7 @@ def train(
     ids: Ids = None,
     image_column: ImageColumn = "image",
     caption_column: CaptionColumn = "caption",
+    layout: Layout = None,
 ) -> None:
     """Train a matcher on pairs that are partly wrong, and learn which ones are.
 
@@ -80,6 +82,7 @@ def train(
         ids=ids,
         image_column=image_column,
         caption_column=caption_column,
+        layout=layout,
     )
     given = {"noise.level": noise_level, "noise.seed": noise_seed, "noise.file": noise_file, "train.device": device}
     crcl.train(

@@ -41,6 +41,8 @@ class DataConfig(Section):
     """Name of a table's column of captions."""
     skip_empty: bool = False
     """Leave out rows of a table that lack an image or a caption, instead of raising an error."""
+    layout: OptionalText = None
+    """Name of the layout of the data; empty: recognised by looking."""
     min_count: Count = 4
     """Fewest occurrences of a word to enter a built vocabulary."""
     max_words: Count = 128

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from crcl.data.images import Wanted
+from crcl.data.pictures.base import Pictures, Wanted
+from crcl.data.pictures.files import Files, require_folder
+from crcl.data.rows.splits import in_order, rows_of, split_name, whole_rows
+from crcl.data.rows.stored import read_skipped
+from crcl.data.rows.tables import USUAL, Columns
 from crcl.data.saving import save
 from crcl.data.sources import memory, open_source
 from crcl.data.sources.base import Given, Location, Names, Source
 from crcl.data.sources.memory import MemorySource
-from crcl.data.sources.rows import USUAL, Columns
-from crcl.data.sources.splits import in_order, rows_of, split_name, whole_rows
-from crcl.data.sources.stored import read_skipped
 from crcl.data.split import Split
 from crcl.errors import InputError
 
@@ -61,6 +62,7 @@ class Pairs:
         ids: Names = None,
         image_index: Any = None,
         columns: Columns = USUAL,
+        layout: str | None = None,
     ) -> "Pairs":
         """Pairs from a path, a table in memory, or images with their captions.
 
@@ -75,6 +77,7 @@ class Pairs:
             ids: The image id of each row of the features: a file with one id per line, or a list.
             image_index: For an array, the image row of each caption. By default all images have equally many captions.
             columns: Names of a table's columns of images and captions.
+            layout: The name of the layout of a path; None: recognised by looking.
 
         Returns:
             The pairs; they need not have features yet.
@@ -90,7 +93,7 @@ class Pairs:
                 hint="pass {captions} and {image_index} with a list or an array only",
             )
         if isinstance(data, str | Path):
-            where = Location(str(data), image_column=columns.image, caption_column=columns.caption)
+            where = Location(str(data), image_column=columns.image, caption_column=columns.caption, layout=layout)
             source = open_source(where, images=folder)
         elif not in_lists:
             source = memory.from_table(data, columns, folder)
@@ -137,9 +140,14 @@ class Pairs:
         return self.source.has_text_features
 
     @property
-    def image_folder(self) -> Path | None:
-        """The folder of the image files; None if unknown."""
-        return self.source.image_folder
+    def pictures(self) -> Pictures | None:
+        """Where the images lie; None if that is unknown."""
+        return self.source.pictures
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out of the data when it was read, in sentences."""
+        return self.source.notes
 
     @cached_property
     def splits(self) -> list[str]:
@@ -200,18 +208,18 @@ class Pairs:
 
     def with_images(self, folder: str | Path) -> "Pairs":
         """The same pairs with this folder of image files."""
-        return Pairs(self.source.with_images(Path(folder)))
+        return Pairs(self.source.with_images(Files(require_folder(Path(folder)))))
 
     def without_empty(self) -> "Pairs":
         """The same pairs without rows that lack an image or a caption, which otherwise raise an error."""
         return self if self.source.skip_empty else Pairs(self.source.without_empty())
 
     def wanted_images(self) -> list[Wanted]:
-        """The image files of the pairs, each once."""
-        folder = self.source.image_folder
-        if folder is None:
+        """The images of the pairs, each once."""
+        pictures = self.source.pictures
+        if pictures is None:
             raise InputError("has no folder of image files", where=self.name, hint="pass {features}")
-        return [Wanted(name, folder) for name in dict.fromkeys(self.images) if name]
+        return [Wanted(name, pictures) for name in dict.fromkeys(self.images) if name]
 
     def check(self) -> np.ndarray:
         """Raise an error, before long work, if a table has too few pairs to train on.
@@ -262,4 +270,6 @@ class Pairs:
         """
         if not isinstance(self.source, MemorySource):
             return self
-        return Pairs.at(save(self.source, Path(folder)), images=self.source.image_folder)
+        pictures = self.source.pictures
+        saved = open_source(save(self.source, Path(folder)))
+        return Pairs(saved if pictures is None else saved.with_images(pictures))

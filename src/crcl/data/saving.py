@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from crcl.data.images import UnusableError, as_rgb
+from crcl.data.images import as_rgb
+from crcl.data.pictures.base import UnusableError
 from crcl.data.sources.base import Location
 from crcl.data.sources.memory import MemorySource
 from crcl.errors import InputError
@@ -77,9 +78,9 @@ def _write(source: MemorySource, folder: Path) -> None:
         write_bytes(folder / "ids.txt", "".join(f"{name}\n" for name in row_of).encode(), advice=_ADVICE)
     if source.text_features is not None:
         np.save(folder / "text_features.npy", source.text_features, allow_pickle=False)
-    if source.pictures:
+    if source.held:
         (folder / "images").mkdir()
-    for name, picture in source.pictures.items():
+    for name, picture in source.held.items():
         try:
             as_rgb(picture).save(folder / name, format="PNG")
         except UnusableError as error:

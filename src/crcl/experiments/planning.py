@@ -7,7 +7,7 @@ from typing import Any
 
 from crcl.config import Config, DataConfig, keys_of
 from crcl.data.noise import LEVELS
-from crcl.data.sources.stored import default_features
+from crcl.data.rows.stored import default_features
 from crcl.errors import InputError, did_you_mean
 from crcl.experiments.blocks import Block, Entry, Job, Trial
 from crcl.experiments.declared import ZERO_SHOT, Experiment, Profile, Row, Source, own

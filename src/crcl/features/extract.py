@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcl.data.files import SHOWN, open_features, read_ids
-from crcl.data.images import MOST_PIXELS, UnusableError, Wanted, decode, read_file, skipped_text
+from crcl.data.images import MOST_PIXELS, decode, skipped_text
+from crcl.data.pictures.base import UnusableError, Wanted
 from crcl.errors import InputError, TrainingError
 from crcl.features.extractor import Extractor, describe_extractor
 from crcl.progress import SILENT, Advance, Progress
@@ -176,7 +177,7 @@ def _hash(wanted: Sequence[Wanted], advance: Advance) -> tuple[dict[Wanted, byte
     digests, reasons = {}, {}
     for number, image in enumerate(wanted, start=1):
         try:
-            digests[image] = hashlib.sha256(read_file(image)).digest()
+            digests[image] = hashlib.sha256(image.read()).digest()
         except UnusableError as reason:
             reasons[image] = str(reason)
         advance(number, len(wanted))
@@ -209,7 +210,7 @@ def _compute(
 
     for number, (digest, image) in enumerate(todo, start=1):
         try:
-            content = read_file(image)
+            content = image.read()
             if hashlib.sha256(content).digest() != digest:
                 raise UnusableError("changed while it was being read")
             waiting[digest] = extractor.prepare(decode(content, most_pixels=most_pixels))

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from crcl.data.images import Wanted, as_rgb, decode, read_file
+from crcl.data.images import as_rgb, decode
+from crcl.data.pictures.files import Files
 from crcl.errors import InputError
 from crcl.features.extractor import LIBRARIES, Extractor
 from crcl.features.grid import PixelGrid
@@ -89,6 +90,6 @@ def open_image(image: Any) -> Image.Image:
     if not isinstance(image, str | Path):
         raise InputError(f"{type(image).__name__}: expected a path or a PIL image")
     try:
-        return decode(read_file(Wanted(str(image), None)))
+        return decode(Files(None).read(str(image)))
     except ValueError as reason:
         raise InputError(str(reason), where=image) from reason

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
-from crcl.data.images import UnusableError
+from crcl.data.pictures.base import UnusableError
 from crcl.errors import InputError
 from crcl.features.pretrained import library, loading, refuse_missing, safe_options, short
 

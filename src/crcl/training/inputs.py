@@ -8,8 +8,8 @@ from crcl.config import Config
 from crcl.data import decoys, noise
 from crcl.data.batches import Standardize
 from crcl.data.pairs import Pairs
+from crcl.data.rows.tables import Columns
 from crcl.data.sources.base import Location
-from crcl.data.sources.rows import Columns
 from crcl.data.split import Split
 from crcl.data.text.subwords import Words
 from crcl.data.text.vectors import Texts, TextVectors
@@ -127,6 +127,7 @@ def open_pairs(config: Config, *, images: Path | None = None) -> Pairs:
             image_column=where.image_column,
             caption_column=where.caption_column,
             skip_empty=where.skip_empty,
+            layout=where.layout,
         ),
         images=images,
     )
@@ -161,7 +162,15 @@ def moved_data(
     if path is None:
         return open_run_data(config, images=images).with_features(features, ids, text_features)
     columns = Columns(config.data.image_column, config.data.caption_column)
-    pairs = Pairs.of(path, images=images, features=features, ids=ids, text_features=text_features, columns=columns)
+    pairs = Pairs.of(
+        path,
+        images=images,
+        features=features,
+        ids=ids,
+        text_features=text_features,
+        columns=columns,
+        layout=config.data.layout,
+    )
     return pairs.without_empty() if config.data.skip_empty and pairs.is_table else pairs
 
 

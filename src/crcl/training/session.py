@@ -31,7 +31,7 @@ from crcl.training.training_data import TrainingData
 
 def changeable_keys() -> set[str]:
     """Keys that do not affect the result, e.g. paths and the device, and so may differ when a run is resumed."""
-    data = {f"data.{key}" for key in ("path", "image_column", "caption_column", "skip_empty")}
+    data = {f"data.{key}" for key in ("path", "image_column", "caption_column", "skip_empty", "layout")}
     return data | {f"train.{key}" for key in ("device", "memory", "workers", "save_minutes")} | set(file_keys())
 
 

@@ -14,7 +14,7 @@ from made_audits import HOSTILE, hostile_audit, made_audit, made_estimate, sugge
 from PIL import Image
 
 from crcl.auditing.report import page as report
-from crcl.auditing.report.thumbnails import find_in_folder
+from crcl.data.pictures.files import Files
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium import webdriver  # noqa: E402
@@ -78,7 +78,7 @@ def test_no_caption_and_no_name_is_run(browser: Any, tmp_path: Path) -> None:
         title=HOSTILE[2],
         estimate=made_estimate(),
         about=[(HOSTILE[0], HOSTILE[1])],
-        find_image=find_in_folder(tmp_path),
+        pictures=Files(tmp_path),
     )
     opened(browser, page)
     wait(browser, "12 pairs")
@@ -177,7 +177,7 @@ def test_twelve_cards_are_printed_with_their_pictures_on_three_pages(browser: An
         replace(found, suggestions=suggestions_of(found)),
         title="audit",
         estimate=made_estimate(),
-        find_image=find_in_folder(tmp_path),
+        pictures=Files(tmp_path),
     )
     cards = "[...document.querySelectorAll('.card')].slice(0, 12)"
     phone = {"width": 375, "height": 800, "deviceScaleFactor": 1, "mobile": True}

@@ -10,8 +10,8 @@ import pytest
 from embedded import made_up, write_embeddings
 from reading import read, splits
 
+from crcl.data.rows.splits import HELD_OUT
 from crcl.data.shards import Shards
-from crcl.data.sources.splits import HELD_OUT
 from crcl.errors import InputError
 from crcl.runs.describe import describe
 

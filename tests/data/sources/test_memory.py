@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from crcl.data.pairs import Pairs
-from crcl.data.sources.rows import Columns
+from crcl.data.pictures.files import Files
+from crcl.data.rows.tables import Columns
 from crcl.errors import InputError
 
 IMAGES = ["a.jpg", "b.jpg", "a.jpg", "c.jpg"]
@@ -97,7 +98,8 @@ def test_files_in_a_list_are_named_from_their_common_folder_on(tmp_path: Path, m
         Image.new("RGB", (4, 4)).save(tmp_path / name)
     monkeypatch.chdir(tmp_path / "x")
     wanted = Pairs.of([Path("a.png"), str(tmp_path / "y" / "b.png"), "../x/a.png"], CAPTIONS[:3]).wanted_images()
-    assert [(image.name, image.folder) for image in wanted] == [("x/a.png", tmp_path), ("y/b.png", tmp_path)]
+    assert [image.name for image in wanted] == ["x/a.png", "y/b.png"]
+    assert {image.pictures for image in wanted} == {Files(tmp_path)}
 
 
 def test_a_listed_link_that_leaves_its_folder_is_read_where_it_leads(tmp_path: Path) -> None:
@@ -106,15 +108,15 @@ def test_a_listed_link_that_leaves_its_folder_is_read_where_it_leads(tmp_path: P
     Image.new("RGB", (4, 4)).save(tmp_path / "stored" / "a.png")
     (tmp_path / "linked" / "b.png").symlink_to(tmp_path / "stored" / "a.png")
     (wanted,) = Pairs.of([tmp_path / "linked" / "b.png"], ["x"]).wanted_images()
-    assert (wanted.name, wanted.folder) == ("a.png", tmp_path / "stored")
+    assert wanted == ("a.png", Files(tmp_path / "stored"))
 
 
 def test_names_in_a_table_stay_below_its_folder_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     outside = {"image": ["../a.jpg", "/etc/passwd"], "caption": ["x", "y"]}
-    assert {image.folder for image in Pairs.of(outside).wanted_images()} == {tmp_path}
+    assert {image.pictures for image in Pairs.of(outside).wanted_images()} == {Files(tmp_path)}
     (tmp_path / "photos").mkdir()
-    assert {image.folder for image in Pairs.of(outside, images="photos").wanted_images()} == {Path("photos")}
+    assert {image.pictures for image in Pairs.of(outside, images="photos").wanted_images()} == {Files(Path("photos"))}
 
 
 def test_the_same_picture_twice_is_one_image() -> None:

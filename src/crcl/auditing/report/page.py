@@ -23,9 +23,10 @@ from crcl import __version__, plots
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings
 from crcl.auditing.report.gallery import Gallery, blank_card, plain_caption
-from crcl.auditing.report.thumbnails import FindImage, Thumbnails
+from crcl.auditing.report.thumbnails import Thumbnails
 from crcl.auditing.summary import caveats, percent, precision_interval, summary, true_curves, true_numbers
 from crcl.data.files import read_bytes
+from crcl.data.pictures.base import Pictures
 from crcl.errors import InputError
 from crcl.progress import Advance
 from crcl.storage import locked, require_writable, write_bytes
@@ -77,7 +78,7 @@ def write_report(
     title: str,
     estimate: Estimate | None = None,
     unsure: str = "",
-    find_image: FindImage | None = None,
+    pictures: Pictures | None = None,
     remarks: Sequence[str] = (),
     next_step: tuple[str, str] | None = None,
     about: Sequence[tuple[str, str]] = (),
@@ -92,7 +93,7 @@ def write_report(
         title: The heading.
         estimate: The estimate by decoys, if there is one.
         unsure: Why the decoys allow no estimate, where they do not.
-        find_image: Finds image files by name; without it the page has no pictures.
+        pictures: Where the images lie; without it the page has no pictures.
         remarks: More sentences for the summary.
         next_step: A command to show, and what it does.
         about: Names and values for the foot of the page.
@@ -108,7 +109,7 @@ def write_report(
     try:
         (folder / "thumbs").mkdir(parents=True, exist_ok=True)
         with locked(folder, busy="another process is writing a report here"):
-            thumbnails = None if find_image is None else Thumbnails(folder / "thumbs", find_image)
+            thumbnails = None if pictures is None else Thumbnails(folder / "thumbs", pictures)
             gallery = Gallery(audit, _shown_rows(audit, most))
             gallery.add_pictures(thumbnails, advance)
             sentences = [*summary(audit, estimate, unsure=unsure), *remarks, *caveats(audit, estimate)]
@@ -116,7 +117,7 @@ def write_report(
                 audit, estimate, gallery, thumbnails, title=title, sentences=sentences, next_step=next_step, about=about
             )
             write_bytes(path, page, advice="make room and write the report again")
-            (thumbnails or Thumbnails(folder / "thumbs", lambda name: None)).remove_unused()
+            (thumbnails or Thumbnails(folder / "thumbs", None)).remove_unused()
     except OSError as error:
         raise InputError(
             f"cannot be written ({error.strerror or error})",

@@ -3,18 +3,16 @@
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image
 
-from crcl.data.images import UnusableError, Wanted, decode, locate, read_file
+from crcl.data.images import decode
+from crcl.data.pictures.base import Pictures, UnusableError
 from crcl.errors import TrainingError
 
-FindImage = Callable[[str], Path | None]
-"""Returns the file of an image by its name; None where there is none."""
 _OURS = re.compile(r"[0-9a-f]{24}-[0-9]+\.jpg")
 _QUALITY = 82
 
@@ -27,24 +25,12 @@ class Thumbnail(NamedTuple):
     height: int
 
 
-def find_in_folder(folder: Path) -> FindImage:
-    """A function that finds images by their path relative to a folder, never outside of it."""
-
-    def find(name: str) -> Path | None:
-        try:
-            return locate(Wanted(name, folder))
-        except UnusableError:
-            return None
-
-    return find
-
-
 class Thumbnails:
     """A folder of thumbnails; those of an earlier report are used again."""
 
-    def __init__(self, folder: Path, find_image: FindImage) -> None:
+    def __init__(self, folder: Path, pictures: Pictures | None) -> None:
         self.folder = folder
-        self.find_image = find_image
+        self.pictures = pictures
         self.files: set[str] = set()
         """Thumbnails of this report."""
         self.reasons: Counter[str] = Counter()
@@ -53,11 +39,9 @@ class Thumbnails:
     def make(self, name: str, *, side: int) -> Thumbnail | None:
         """The thumbnail of an image, at most `side` pixels wide and high; None where the image cannot be used."""
         try:
-            path = self.find_image(name)
-            if path is None:
+            if self.pictures is None:
                 raise UnusableError("not found")
-            content = read_file(Wanted(str(path), None))
-            made = self._made(content, side)
+            made = self._made(self.pictures.read(name), side)
         except UnusableError as reason:
             self.reasons[str(reason).partition(" (")[0]] += 1  # details of one image are in brackets
             return None

@@ -1,35 +1,32 @@
 """Layouts of data, one module each, and opening data in whatever layout it has."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from crcl.data.files import SHOWN, require
+from crcl.data.pictures.files import Files, require_folder
 from crcl.data.sources import embeddings, precomp, table
-from crcl.data.sources.base import Location, Source, require_folder
+from crcl.data.sources.base import Layout, Location, Source
 from crcl.errors import InputError, did_you_mean
 
-
-class Layout(NamedTuple):
-    """Functions that recognise and open a layout."""
-
-    recognises: Callable[[Path], bool]
-    open: Callable[[Location, Path | None], Source]
-
-
 LAYOUTS: dict[str, Layout] = {
-    "table": Layout(table.recognises, table.TableSource.open),
-    "embeddings": Layout(embeddings.recognises, embeddings.EmbeddingsSource.open),
-    "precomp": Layout(precomp.recognises, precomp.PrecompSource.open),
+    "table": table.LAYOUT,
+    "embeddings": embeddings.LAYOUT,
+    "precomp": precomp.LAYOUT,
 }
 """All layouts on disk. The first that recognises a path reads it."""
 
-_EXPECTED = f"a folder with {{split}}{precomp.IMAGES} files, or a table ({', '.join(table.SUFFIXES)})"
 
-
-def layout_of(path: str | Path) -> str | None:
-    """The name of the layout of a path; None if no layout recognises it."""
-    return next((name for name, layout in LAYOUTS.items() if layout.recognises(Path(path))), None)
+def layout_of(path: str | Path, layout: str | None = None) -> str | None:
+    """The name of the layout of a path: the given one, or that which recognises it; None if no layout does."""
+    if layout is not None:
+        if layout not in LAYOUTS:
+            raise InputError(
+                f"no layout '{layout}'{did_you_mean(layout, LAYOUTS)}; layouts: {', '.join(LAYOUTS)}",
+                where=path,
+                hint="pass one of these as {layout}, or leave it out",
+            )
+        return layout
+    return next((name for name, known in LAYOUTS.items() if known.recognises(Path(path))), None)
 
 
 def open_source(location: Location, *, images: str | Path | None = None) -> Source:
@@ -39,20 +36,20 @@ def open_source(location: Location, *, images: str | Path | None = None) -> Sour
         location: Where the data is stored.
         images: The folder of the image files.
     """
-    if images is not None:
-        require_folder(Path(images))
-    name = layout_of(location.path)
+    pictures = None if images is None else Files(require_folder(Path(images)))
+    name = layout_of(location.path, location.layout)
     if name is None:
         raise _not_recognised(Path(location.path))
-    return LAYOUTS[name].open(location, None if images is None else Path(images))
+    return LAYOUTS[name].open(location, pictures)
 
 
 def _not_recognised(path: Path) -> InputError:
     """The error for a path that no layout recognises."""
+    expected = "data in one of these layouts: " + "; ".join(f"{name}, {known.title}" for name, known in LAYOUTS.items())
     if not path.is_dir():
         if not path.exists():
-            require(path, purpose=_EXPECTED)
-        return InputError(f"expected {_EXPECTED}", where=path)
+            require(path, purpose="a table, a folder of features or other data")
+        return InputError(f"expected {expected}", where=path)
     found = sorted(file.name for file in path.iterdir())
     tables = [name for name in found if name.endswith(table.SUFFIXES) and not name.endswith("_caps.tsv")]
     advice = f"; to read a table, name the file: {path / tables[0]}" if tables else ""

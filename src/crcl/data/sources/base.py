@@ -1,6 +1,6 @@
 """The interface of a data source: location, splits, rows, features."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -8,7 +8,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from crcl.data.sources.rows import Columns
+from crcl.data.cleaning.judged import Judged
+from crcl.data.pictures.base import Pictures
+from crcl.data.rows.tables import Columns
 from crcl.data.split import Split
 from crcl.errors import InputError
 
@@ -34,6 +36,8 @@ class Location:
     caption_column: str = "caption"
     skip_empty: bool = False
     """Leave out rows of a table that lack an image or a caption, instead of raising an error."""
+    layout: str | None = None
+    """Name of the layout; None: recognised by looking."""
 
     @property
     def columns(self) -> Columns:
@@ -68,14 +72,8 @@ def refuse_features(location: Location, *given: object) -> None:
         )
 
 
-def require_folder(folder: Path) -> None:
-    """Raise an error if the folder of images does not exist."""
-    if not folder.is_dir():
-        raise InputError("no such folder", where=folder, hint="name the folder of the images")
-
-
 class Source(Protocol):
-    """Data in one layout. A layout is one module of this package with such a class, and one entry in `LAYOUTS`.
+    """Data in one layout. A layout is one module of this package with a `Layout`, and one entry in `LAYOUTS`.
 
     Reading is lazy and cached; copies made by `with_features` and `without_empty` share the cache.
     """
@@ -105,8 +103,12 @@ class Source(Protocol):
         """Whether each caption has a vector."""
 
     @property
-    def image_folder(self) -> Path | None:
-        """The folder of the image files; None if unknown. No image outside of it is read."""
+    def pictures(self) -> Pictures | None:
+        """Where the images lie; None if that is unknown. No image outside of it is read."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out of the data when it was read and how much of it, in sentences for the user."""
 
     def splits(self) -> list[str]:
         """Names of the splits, in no particular order."""
@@ -120,11 +122,27 @@ class Source(Protocol):
     def with_features(self, features: Given, ids: Names, text_features: Given) -> "Source":
         """The same data with other features; None keeps the present ones."""
 
-    def with_images(self, folder: Path) -> "Source":
-        """The same data with this folder of image files."""
+    def with_images(self, pictures: Pictures) -> "Source":
+        """The same data with images that lie there."""
 
     def without_empty(self) -> "Source":
         """The same data without rows that lack an image or a caption."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way in which pairs lie on disk: how it is recognised, read, and written again without the suspects."""
+
+    title: str
+    """What it is, in words for `--help` and messages."""
+    recognises: Callable[[Path], bool]
+    """Whether a path has this layout, by a quick look."""
+    open: Callable[[Location, Pictures | None], Source]
+    """Opens the data at a location, with images that lie elsewhere if so given; reads nothing yet."""
+    clean: Callable[[Location, Judged, Path], int] | None = None
+    """Writes the data again, to a new file or folder; returns the number of rows it has. None: it cannot be written."""
+    as_folder: bool | None = None
+    """Whether the cleaned data is a folder; None: as the data is."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +150,15 @@ class FolderSource:
     """Base class of layouts whose folder contains features; subclasses add `splits` and `read`."""
 
     location: Location
-    image_folder: Path | None = None
+    pictures: Pictures | None = None
     is_table = False
     has_features = True
     has_text_features = False
     skip_empty = False
+    notes = ()
 
     @classmethod
-    def open(cls, location: Location, images: Path | None = None) -> Self:
+    def open(cls, location: Location, images: Pictures | None = None) -> Self:
         """The folder at a location, without reading it yet."""
         refuse_features(location)
         return cls(location, images)
@@ -158,10 +177,9 @@ class FolderSource:
         refuse_features(self.location, features, ids, text_features)
         return self
 
-    def with_images(self, folder: Path) -> Self:
-        """The same data with this folder of image files."""
-        require_folder(folder)
-        return replace(self, image_folder=folder)
+    def with_images(self, pictures: Pictures) -> Self:
+        """The same data with images that lie there."""
+        return replace(self, pictures=pictures)
 
     def without_empty(self) -> Self:
         """The same data: such folders have no empty rows."""

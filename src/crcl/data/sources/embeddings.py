@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from crcl.data.files import SHOWN, refuse, require
+from crcl.data.rows.splits import rows_of, splits_of
+from crcl.data.rows.tables import refuse_unnamed_splits
 from crcl.data.shards import Shards
-from crcl.data.sources.base import FolderSource
-from crcl.data.sources.rows import refuse_unnamed_splits
-from crcl.data.sources.splits import rows_of, splits_of
+from crcl.data.sources.base import FolderSource, Layout
 from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
@@ -174,3 +174,10 @@ def _read_part(path: Path) -> pa.Table:
         if isinstance(error, InputError):
             raise
         raise InputError(f"not a readable parquet table ({error})", where=path) from error
+
+
+LAYOUT = Layout(
+    "a folder of embeddings as clip-retrieval writes it (img_emb, text_emb, metadata)",
+    recognises,
+    EmbeddingsSource.open,
+)

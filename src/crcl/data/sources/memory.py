@@ -15,13 +15,15 @@ import pyarrow as pa
 from PIL import Image
 
 from crcl.data.files import open_features, read_ids, refuse, refuse_duplicates
+from crcl.data.pictures.base import Pictures
+from crcl.data.pictures.files import Files
+from crcl.data.rows.arrays import regions, vectors
+from crcl.data.rows.splits import splits_of
+from crcl.data.rows.stored import Selection, Stored, first_rows, read_split
+from crcl.data.rows.tables import USUAL, Columns, place, tidied, used_columns
 from crcl.data.shards import Shards, open_vectors
-from crcl.data.sources.arrays import regions, vectors
-from crcl.data.sources.base import Given, Names, require_folder
+from crcl.data.sources.base import Given, Names
 from crcl.data.sources.precomp import fitting
-from crcl.data.sources.rows import USUAL, Columns, place, tidied, used_columns
-from crcl.data.sources.splits import splits_of
-from crcl.data.sources.stored import Selection, Stored, first_rows, read_split
 from crcl.data.split import Split
 from crcl.errors import InputError
 
@@ -45,14 +47,15 @@ class MemorySource:
     """The row in `features` of each image, by name."""
     text_features: np.ndarray | None = None
     """(rows, G)."""
-    pictures: Mapping[str, Image.Image] = field(default_factory=dict)
+    held: Mapping[str, Image.Image] = field(default_factory=dict)
     """PIL images by name."""
-    images: Path | None = None
-    """The folder of the image files."""
+    images: Pictures | None = None
+    """Where the images lie, if that was given."""
     others: pa.Table | None = None
     """The table's other columns, which are not read, but saved with it."""
     location = None
     is_table = True
+    notes = ()
 
     @property
     def has_features(self) -> bool:
@@ -65,9 +68,9 @@ class MemorySource:
         return self.text_features is not None
 
     @property
-    def image_folder(self) -> Path | None:
-        """The given folder, by default the current one; None for PIL images, which are in no file."""
-        return None if self.pictures else self.images or Path.cwd()
+    def pictures(self) -> Pictures | None:
+        """Where the images lie, by default in the current folder; None for PIL images, which are in no file."""
+        return None if self.held else self.images or Files(Path.cwd())
 
     def rows(self) -> pa.Table:
         """Columns image, caption and optionally split."""
@@ -107,10 +110,9 @@ class MemorySource:
             changed = replace(changed, text_features=texts)
         return changed
 
-    def with_images(self, folder: Path) -> "MemorySource":
-        """The same data with this folder of image files."""
-        require_folder(folder)
-        return replace(self, images=folder)
+    def with_images(self, pictures: Pictures) -> "MemorySource":
+        """The same data with images that lie there."""
+        return replace(self, images=pictures)
 
     def without_empty(self) -> "MemorySource":
         """The same data without rows that lack an image or a caption."""
@@ -128,7 +130,7 @@ class MemorySource:
             digest.update(repr(None if array is None else (array.shape, array.dtype.str)).encode())
             if array is not None:
                 digest.update(np.ascontiguousarray(array).data)
-        for name, picture in self.pictures.items():
+        for name, picture in self.held.items():
             try:
                 digest.update(repr((name, picture.mode, picture.size)).encode() + picture.tobytes())
             except (OSError, ValueError) as error:  # Pillow reads the pixels of a file lazily
@@ -256,7 +258,9 @@ def _source(
     except (pa.ArrowException, UnicodeEncodeError) as error:
         raise InputError(f"contains text that is not UTF-8 ({error})", where=NAME) from error
     named = {name_of[key]: picture for key, picture in held.items()}
-    return MemorySource(tidied(NAME, table), columns=columns, pictures=named, images=images)
+    return MemorySource(
+        tidied(NAME, table), columns=columns, held=named, images=None if images is None else Files(images)
+    )
 
 
 def _is_missing(value: Any) -> bool:

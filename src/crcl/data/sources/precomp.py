@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from crcl.data.files import open_features, read_ids, read_lines, refuse, refuse_duplicates, require
-from crcl.data.sources.base import FolderSource
-from crcl.data.sources.splits import in_order
+from crcl.data.rows.splits import in_order
+from crcl.data.sources.base import FolderSource, Layout
 from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
@@ -172,3 +172,8 @@ def _repeated_rows(images: np.ndarray) -> int:
 def _bits(values: np.ndarray) -> np.ndarray:
     """Floats viewed as integers, so that NaN equals NaN."""
     return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+
+
+LAYOUT = Layout(
+    "a folder of features in the field's layout ({split}_ims.npy, {split}_caps.txt)", recognises, PrecompSource.open
+)

@@ -19,9 +19,9 @@ from crcl.data.files import (
     require,
     values_of_any_length,
 )
+from crcl.data.rows.splits import rows_of, whole_rows
+from crcl.data.rows.tables import USUAL, Columns, place
 from crcl.data.shards import Shards
-from crcl.data.sources.rows import USUAL, Columns, place
-from crcl.data.sources.splits import rows_of, whole_rows
 from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 

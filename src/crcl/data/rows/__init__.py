@@ -1,0 +1,1 @@
+"""Pairs as rows: parsing tables, splits of rows, and the features that belong to them."""
