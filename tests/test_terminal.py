@@ -47,6 +47,14 @@ def test_without_a_terminal_each_epoch_is_one_plain_line() -> None:
     assert "\x1b" not in text.getvalue()
 
 
+def test_an_epoch_without_training_steps_tells_no_loss() -> None:
+    listener, text = shown(terminal=False)
+    listener.epoch_started(clock(0), 4)
+    listener.step_done(clock(0), StepLog(8, float("nan"), phase="linear model"))
+    listener.epoch_done({**RECORD, "loss": 0.0})
+    assert text.getvalue() == "piece 2/2 epoch 1/3  dev rSum 123.5  mean belief 0.750  0:00  *best\n"
+
+
 def test_without_a_terminal_a_long_epoch_tells_loss_rate_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

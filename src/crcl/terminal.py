@@ -122,8 +122,9 @@ class Terminal(Progress):
     def epoch_done(self, record: dict[str, Any]) -> None:
         dev = record["dev"]
         seconds = time.monotonic() - self.epoch_start
+        loss = "" if self.loss is None else f"  loss {record['loss']:.3f}"  # none without a training step
         self._print(
-            f"{self.where}  loss {record['loss']:.3f}  dev rSum {dev['rsum']:.1f}  "
+            f"{self.where}{loss}  dev rSum {dev['rsum']:.1f}  "
             f"mean belief {record['mean_belief']:.3f}  {duration(seconds)}{'  *best' if record['best'] else ''}"
         )
 
