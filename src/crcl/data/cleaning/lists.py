@@ -1,0 +1,84 @@
+"""Lists of what to keep, for data that is too large to be written again: `keep.txt` and `keep.parquet`.
+
+keep.txt        keys of what is kept, one per line, in the order of the data
+keep.parquet    every row: key, image, caption, correspondence, kept and, if captions are moved, moved_to
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from crcl.data.cleaning.judged import COLUMN, Judged
+from crcl.errors import InputError
+from crcl.storage import replacing_folder
+
+KEYS, TABLE = "keep.txt", "keep.parquet"
+_CHUNK = 65_536  # rows that are Python objects at the same time
+
+
+def written_folder(path: Path, write: Callable[[Path], int]) -> int:
+    """Fill a folder under a temporary name and rename it; returns what `write` returns."""
+    try:
+        with replacing_folder(path, busy="another process writes to it") as temporary:
+            return write(temporary)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"cannot be written ({getattr(error, 'strerror', None) or error})", where=path) from error
+
+
+def write_lists(
+    folder: Path,
+    judged: Judged,
+    keys: pa.Array | pa.ChunkedArray,
+    rows: pa.Table,
+    *,
+    more: Mapping[str, pa.Array | pa.ChunkedArray] | None = None,
+) -> int:
+    """Write both lists into a folder; returns the number of rows.
+
+    A key is in `keep.txt` once, if one of its rows stays with its image. A row that is moved to another image is kept,
+    but does not keep its key.
+
+    Args:
+        folder: An existing folder.
+        judged: What was judged.
+        keys: (rows,) what its owner calls a row: strings, each on one line.
+        rows: Columns image and caption of all rows, as the layout reads them.
+        more: Further columns of `keep.parquet` by name, (rows,) each; they follow the key.
+    """
+    columns = {"key": keys, **(more or {}), "image": rows["image"], "caption": rows["caption"]}
+    table = pa.table({name: values.cast(pa.string()) for name, values in columns.items()})
+    added = [pa.field(COLUMN, pa.float32()), pa.field("kept", pa.bool_())]
+    added += [pa.field("moved_to", pa.string())] if judged.moved else []
+    schema = pa.schema([*table.schema, *added])
+    listed: dict[str, None] = {}  # keys without repetition, in order
+    with (
+        (folder / KEYS).open("w", encoding="utf-8", newline="\n") as text,
+        pa.parquet.ParquetWriter(folder / TABLE, schema) as target,
+    ):
+        for start in range(0, len(table), _CHUNK):
+            part = table.slice(start, _CHUNK)
+            places = range(start, start + len(part))
+            names = part["key"].to_pylist()
+            for place, image, caption in zip(
+                places, part["image"].to_pylist(), part["caption"].to_pylist(), strict=True
+            ):
+                judged.check(place, image, caption)
+            kept = [judged.keeps(place) for place in places]
+            for place, name, stays in zip(places, names, kept, strict=True):
+                if stays and place not in judged.moved and name not in listed:
+                    listed[name] = None
+                    text.write(f"{_one_line(judged, name)}\n")
+            values = [pa.array([judged.correspondence.get(place) for place in places], pa.float32()), pa.array(kept)]
+            if judged.moved:
+                values.append(pa.array([judged.moved.get(place) for place in places], pa.string()))
+            target.write_table(pa.table([*part.columns, *values], schema=schema))
+    judged.check_count(len(table))
+    return len(table)
+
+
+def _one_line(judged: Judged, name: str) -> str:
+    if len(name.splitlines()) != 1:
+        raise InputError(f"the key {name!r} does not fit on one line of {KEYS}", where=judged.data, hint="rename it")
+    return name
