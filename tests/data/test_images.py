@@ -9,7 +9,7 @@ import pytest
 from image_files import bomb, halves, saved
 from PIL import Image
 
-from crcl.data.images import decode, skipped_text
+from crcl.data.images import decode, pixel_hash, skipped_text
 from crcl.data.pictures.base import UnusableError
 
 
@@ -56,6 +56,13 @@ def test_an_image_of_too_many_pixels_is_refused_from_its_header():
     with pytest.raises(UnusableError, match="40 x 20 pixels, more than 799"):
         decode(saved(halves(), "PNG"), most_pixels=799)
     assert decode(saved(halves(), "PNG"), most_pixels=800).size == (40, 20)
+
+
+def test_the_hash_of_pixels_is_that_of_the_picture_not_of_the_file():
+    content = pixel_hash(decode(saved(halves(), "PNG")))
+    assert content == pixel_hash(decode(saved(halves(), "BMP"))) == pixel_hash(halves())
+    assert content != pixel_hash(halves().transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+    assert pixel_hash(Image.new("RGB", (2, 8))) != pixel_hash(Image.new("RGB", (4, 4)))
 
 
 def test_every_cut_of_a_file_is_refused_and_none_ends_the_program():

@@ -58,6 +58,41 @@ def test_the_files_hold_the_features_of_each_image_in_float16(tmp_path: Path) ->
         np.testing.assert_array_equal(row, expected.astype(np.float16))
 
 
+def test_hashes_of_pixels_are_written_and_are_equal_for_copies_in_other_formats(tmp_path: Path) -> None:
+    images = draw_folder(tmp_path / "images", 3)
+    picture = Image.open(io.BytesIO(draw(1)))
+    (images / "as.bmp").write_bytes(saved(picture, "BMP"))
+    (images / "resized.png").write_bytes(saved(picture.resize((16, 12)), "PNG"))
+    run(images, tmp_path / "out", batch_size=2)
+    names = (tmp_path / "out/ids.txt").read_text().splitlines()
+    hashes = np.load(tmp_path / "out/hashes.npy")
+    assert (names, hashes.dtype, hashes.shape) == (
+        sorted(path.name for path in images.iterdir()),
+        np.dtype("uint8"),
+        (5, 32),
+    )
+    _, number = np.unique(hashes, axis=0, return_inverse=True)
+    of = dict(zip(names, number.tolist(), strict=True))
+    assert of["as.bmp"] == of["001.png"]
+    assert len(set(of.values())) == 4
+    run(images, tmp_path / "again", cache=tmp_path / "out/cache")
+    np.testing.assert_array_equal(np.load(tmp_path / "again/hashes.npy"), hashes)
+
+
+def test_a_cache_without_hashes_of_pixels_still_serves(tmp_path: Path) -> None:
+    images = draw_folder(tmp_path / "images", 2)
+    (images / "copy.png").write_bytes(draw(1))
+    run(images, tmp_path / "out")
+    for path in (tmp_path / "out/cache").rglob("*.npz"):
+        with np.load(path) as arrays:
+            kept = {name: arrays[name] for name in arrays if name != "contents"}
+        np.savez(path, **kept)
+    assert run(images, tmp_path / "out").computed == 0
+    hashes = np.load(tmp_path / "out/hashes.npy")
+    assert (hashes[1] == hashes[2]).all()  # the files are equal
+    assert (hashes[0] != hashes[1]).any()
+
+
 def test_killed_in_the_middle_it_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -> None:
     images = draw_folder(tmp_path / "images", 11)
     (images / "004.png").write_bytes(b"broken")

@@ -1,6 +1,7 @@
 """Decoding images, or the reason why one cannot be used. The bytes are not trusted: sizes are limited."""
 
 import csv
+import hashlib
 import io
 import warnings
 from collections.abc import Sequence
@@ -47,6 +48,13 @@ def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None =
         raise UnusableError("not an image of a known format") from error
     except Exception as error:  # hostile bytes make Pillow raise anything
         raise UnusableError(f"broken image ({_one_line(error)})") from error
+
+
+def pixel_hash(image: Image.Image) -> bytes:
+    """A hash of the size and the pixels of an RGB image: equal for copies, whatever the formats of their files."""
+    digest = hashlib.sha256(f"{image.width} {image.height} ".encode())
+    digest.update(image.tobytes())
+    return digest.digest()
 
 
 def as_rgb(image: Image.Image) -> Image.Image:

@@ -2,6 +2,7 @@
 
 FOLDER/features.npy   float16, (images, regions, size) or (images, size)
 FOLDER/ids.txt        the image id of each row
+FOLDER/hashes.npy     (images, 32) uint8, a hash of each image's pixels: equal for copies, however their files differ
 FOLDER/skipped.csv    image, reason: images that could not be used
 FOLDER/about.json     the extractor, its settings and versions
 FOLDER/cache/         features by the hash of the image file, one folder for each extractor and its settings
@@ -10,7 +11,6 @@ FOLDER/cache/         features by the hash of the image file, one folder for eac
 import hashlib
 import json
 import os
-import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -22,16 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcl.data.files import SHOWN, open_features, read_ids
-from crcl.data.images import MOST_PIXELS, decode, skipped_text
+from crcl.data.images import MOST_PIXELS, decode, pixel_hash, skipped_text
 from crcl.data.pictures.base import UnusableError, Wanted
+from crcl.data.rows.stored import HASHES
 from crcl.errors import InputError, TrainingError
+from crcl.features.cache import ADVICE, Cache
 from crcl.features.extractor import Extractor, describe_extractor
 from crcl.progress import SILENT, Advance, Progress
-from crcl.storage import locked, write_arrays, write_bytes
+from crcl.storage import locked, write_array, write_arrays, write_bytes
 
 _BUSY = "another process is extracting features to this folder"
 _BUSY_HINT = "wait for it, or name another folder"
-_ADVICE = "the features computed so far are kept: free some disk space and try again"
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _only_skipped(path: Path) -> bool:
     return False
 
 
-def _refuse_changes(folder: Path, store: "Cache", usable: dict[str, bytes]) -> None:
+def _refuse_changes(folder: Path, store: Cache, usable: dict[str, bytes]) -> None:
     """Raise an error that lists missing, new and changed images, if they differ from those of the stored features.
 
     An image has changed if one of its numbers differs by more than a hundredth of the largest: with an empty cache
@@ -187,7 +188,7 @@ def _hash(wanted: Sequence[Wanted], advance: Advance) -> tuple[dict[Wanted, byte
 def _compute(
     todo: Sequence[tuple[bytes, Wanted]],
     extractor: Extractor,
-    store: "Cache",
+    store: Cache,
     batch_size: int,
     most_pixels: int,
     advance: Advance,
@@ -202,18 +203,22 @@ def _compute(
     """
     broken: dict[bytes, str] = {}
     waiting: dict[bytes, NDArray[np.float32]] = {}
+    contents: list[bytes] = []  # of the images that are waiting
 
     def empty() -> None:
         if waiting:
-            store.add(list(waiting), extractor.compute(list(waiting.values())))
+            store.add(list(waiting), contents, extractor.compute(list(waiting.values())))
             waiting.clear()
+            contents.clear()
 
     for number, (digest, image) in enumerate(todo, start=1):
         try:
             content = image.read()
             if hashlib.sha256(content).digest() != digest:
                 raise UnusableError("changed while it was being read")
-            waiting[digest] = extractor.prepare(decode(content, most_pixels=most_pixels))
+            picture = decode(content, most_pixels=most_pixels)
+            waiting[digest] = extractor.prepare(picture)
+            contents.append(pixel_hash(picture))
         except UnusableError as reason:
             broken[digest] = str(reason)
         if len(waiting) == batch_size:
@@ -223,66 +228,6 @@ def _compute(
     return broken
 
 
-class Cache:
-    """Cache of float16 features by the hash of the image file, with one cache file per batch."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.places: dict[bytes, tuple[Path, int]] = {}
-        self.shape: tuple[int, ...] = ()
-        self.infinite: set[bytes] = set()
-        """Hashes of images whose features are too large for float16, or NaN."""
-        for left in folder.glob(".*.tmp"):
-            left.unlink()
-        for path in sorted(folder.glob("*.npz")):
-            try:
-                with np.load(path, allow_pickle=False) as arrays:
-                    self._remember(path, [row.tobytes() for row in arrays["hashes"]], arrays["finite"])
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-                continue  # a damaged batch is computed again
-
-    def __contains__(self, digest: bytes) -> bool:
-        return digest in self.places
-
-    def add(self, digests: list[bytes], features: NDArray[np.float32]) -> None:
-        """Store a batch."""
-        with np.errstate(over="ignore"):
-            halves = features.astype(np.float16)
-        finite = np.asarray(np.isfinite(halves.reshape(len(halves), -1)).all(axis=1))
-        path = self.folder / f"{hashlib.sha256(b''.join(digests)).hexdigest()[:32]}.npz"
-        hashes = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(len(digests), -1)
-        write_arrays(path, advice=_ADVICE, hashes=hashes, finite=finite, features=halves)
-        self._remember(path, digests, finite)
-
-    def rows(self, digests: Sequence[bytes]) -> Iterator[tuple[int, NDArray[np.float16]]]:
-        """Yield the position in `digests` and the features of each image, file by file."""
-        by_file: dict[Path, list[tuple[int, int]]] = {}
-        for number, digest in enumerate(digests):
-            path, row = self.places[digest]
-            by_file.setdefault(path, []).append((number, row))
-        for path, places in by_file.items():
-            try:
-                with np.load(path, allow_pickle=False) as arrays:
-                    features = arrays["features"]
-                self.shape = self.shape or features.shape[1:]
-                if features.dtype != np.float16 or features.shape[1:] != self.shape:
-                    raise ValueError("features of another shape")
-                found = [(number, features[row]) for number, row in places]
-            except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
-                with suppress(OSError):
-                    path.unlink()
-                raise TrainingError(
-                    f"{path}: damaged ({error}) and removed; run the extraction again to compute its features"
-                ) from error
-            yield from found
-
-    def _remember(self, path: Path, digests: list[bytes], finite: NDArray[np.bool_]) -> None:
-        for row, (digest, fine) in enumerate(zip(digests, finite, strict=True)):
-            self.places.setdefault(digest, (path, row))
-            if not fine:
-                self.infinite.add(digest)
-
-
 def _write(
     folder: Path, store: Cache, usable: dict[str, bytes], skipped: list[tuple[str, str]], about: dict[str, Any]
 ) -> None:
@@ -290,7 +235,7 @@ def _write(
     path, ids, out = folder / "features.npy", folder / "ids.txt", folder / "skipped.csv"
     reasons = skipped_text(skipped).encode("utf-8", "backslashreplace")
     if not usable:
-        write_bytes(out, reasons, advice=_ADVICE)
+        write_bytes(out, reasons, advice=ADVICE)
         common = ", ".join(f"{count:,} x {why}" for why, count in Counter(why for _, why in skipped).most_common(3))
         raise InputError(
             f"none of the {len(skipped):,} images can be used ({common})",
@@ -310,12 +255,14 @@ def _write(
             file.flush()
             os.fsync(file.fileno())
         ids.unlink(missing_ok=True)
+        (folder / HASHES).unlink(missing_ok=True)
         temporary.replace(path)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise TrainingError(f"{path}: cannot be written ({error.strerror}); {_ADVICE}") from error
+        raise TrainingError(f"{path}: cannot be written ({error.strerror}); {ADVICE}") from error
     counts = {"images": len(usable), "skipped": len(skipped), "shape": list(store.shape)}
-    write_bytes(folder / "about.json", (json.dumps(about | counts, indent=1) + "\n").encode(), advice=_ADVICE)
-    write_bytes(out, reasons, advice=_ADVICE)
-    write_bytes(ids, "".join(f"{name}\n" for name in usable).encode(), advice=_ADVICE)
+    write_bytes(folder / "about.json", (json.dumps(about | counts, indent=1) + "\n").encode(), advice=ADVICE)
+    write_bytes(out, reasons, advice=ADVICE)
+    write_array(folder / HASHES, _as_rows([store.contents[digest] for digest in usable.values()]))
+    write_bytes(ids, "".join(f"{name}\n" for name in usable).encode(), advice=ADVICE)

@@ -27,6 +27,8 @@ from crcl.errors import InputError, did_you_mean
 
 SKIPPED = ("image", "reason")
 """The columns of `skipped.csv`."""
+HASHES = "hashes.npy"
+"""Beside features, a hash of each image's pixels, in the same order."""
 _SEARCHED = 10_000  # most ids to search for a similar name; with more it would take minutes
 
 
