@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +26,10 @@ from crcl.data.images import MOST_PIXELS, decode, pixel_hash, skipped_text
 from crcl.data.pictures.base import UnusableError, Wanted
 from crcl.data.rows.stored import HASHES
 from crcl.errors import InputError, TrainingError
-from crcl.features.cache import ADVICE, Cache
+from crcl.features.cache import ADVICE, Cache, as_rows
 from crcl.features.extractor import Extractor, describe_extractor
 from crcl.progress import SILENT, Advance, Progress
-from crcl.storage import locked, write_array, write_arrays, write_bytes
+from crcl.storage import locked, write_array, write_bytes
 
 _BUSY = "another process is extracting features to this folder"
 _BUSY_HINT = "wait for it, or name another folder"
@@ -264,5 +264,5 @@ def _write(
     counts = {"images": len(usable), "skipped": len(skipped), "shape": list(store.shape)}
     write_bytes(folder / "about.json", (json.dumps(about | counts, indent=1) + "\n").encode(), advice=ADVICE)
     write_bytes(out, reasons, advice=ADVICE)
-    write_array(folder / HASHES, _as_rows([store.contents[digest] for digest in usable.values()]))
+    write_array(folder / HASHES, as_rows([store.contents[digest] for digest in usable.values()]))
     write_bytes(ids, "".join(f"{name}\n" for name in usable).encode(), advice=ADVICE)
