@@ -4,11 +4,12 @@ from pathlib import Path
 
 from crcl.data.files import SHOWN, require
 from crcl.data.pictures.files import Files, require_folder
-from crcl.data.sources import embeddings, precomp, table
+from crcl.data.sources import embeddings, precomp, table, tars
 from crcl.data.sources.base import Layout, Location, Source
 from crcl.errors import InputError, did_you_mean
 
 LAYOUTS: dict[str, Layout] = {
+    "tars": tars.LAYOUT,
     "table": table.LAYOUT,
     "embeddings": embeddings.LAYOUT,
     "precomp": precomp.LAYOUT,
