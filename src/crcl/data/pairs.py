@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from crcl.data.pictures.base import Pictures, Wanted
 from crcl.data.pictures.files import Files, require_folder
+from crcl.data.rows.headless import is_address
 from crcl.data.rows.splits import in_order, rows_of, split_name, whole_rows
 from crcl.data.rows.stored import read_skipped
 from crcl.data.rows.tables import USUAL, Columns
@@ -19,6 +20,11 @@ from crcl.data.sources.base import Given, Location, Names, Source
 from crcl.data.sources.memory import MemorySource
 from crcl.data.split import Split
 from crcl.errors import InputError
+
+_FETCH = (
+    "download them, e.g. with img2dataset, and name the folder that it writes instead of this list; or pass {features} "
+    "and {ids}, with one address per line"
+)
 
 
 class Unjudged(NamedTuple):
@@ -217,9 +223,15 @@ class Pairs:
     def wanted_images(self) -> list[Wanted]:
         """The images of the pairs, each once."""
         pictures = self.source.pictures
-        if pictures is None:
+        if pictures is None and not self.is_table:
             raise InputError("has no folder of image files", where=self.name, hint="pass {features}")
-        return [Wanted(name, pictures) for name in dict.fromkeys(self.images) if name]
+        names = [name for name in dict.fromkeys(self.images) if name]
+        if (pictures is None or isinstance(pictures, Files)) and names and all(map(is_address, names)):
+            raise InputError("images are addresses on the web, which are never fetched", where=self.name, hint=_FETCH)
+        if pictures is None:
+            hint = "pass {images}, the folder that they lie in, or {features}"
+            raise InputError("its images were not found", where=self.name, hint=hint)
+        return [Wanted(name, pictures) for name in names]
 
     def check(self) -> np.ndarray:
         """Raise an error, before long work, if a table has too few pairs to train on.

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from crcl.errors import InputError
-from crcl.storage import replacing
+from crcl.storage import replacing, replacing_folder
 
 COLUMN = "correspondence"
 """Name of the column, the key or the member that `mark` adds."""
@@ -66,6 +66,16 @@ def written(path: Path, write: Callable[[Path], int]) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
+            return write(temporary)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"cannot be written ({getattr(error, 'strerror', None) or error})", where=path) from error
+
+
+def written_folder(path: Path, write: Callable[[Path], int]) -> int:
+    """Fill a folder under a temporary name and rename it; returns what `write` returns."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing_folder(path, busy="another process writes to it") as temporary:
             return write(temporary)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"cannot be written ({getattr(error, 'strerror', None) or error})", where=path) from error

@@ -29,13 +29,20 @@ class Columns(NamedTuple):
 USUAL = Columns()
 
 
-def read_rows(path: Path, columns: Columns) -> pa.Table:
-    """The columns image, caption and optionally split under these names, as trimmed strings without nulls."""
+def read_rows(path: Path, columns: Columns, *, delimiter: str | None = None) -> pa.Table:
+    """The columns image, caption and optionally split under these names, as trimmed strings without nulls.
+
+    Args:
+        path: The table.
+        columns: The names of its columns.
+        delimiter: What separates the columns of a `.csv` or `.tsv` file, if it is not what the ending says.
+    """
     if columns.image == columns.caption or "split" in columns:
         raise InputError(f"image and caption must be two columns other than 'split'; got {columns}", where=path)
     require(path, purpose=f"a table with the columns {columns.image} and {columns.caption}")
     try:
-        table = {".jsonl": _read_json, ".parquet": _read_parquet}.get(path.suffix.lower(), _read_csv)(path, columns)
+        known = {".jsonl": _read_json, ".parquet": _read_parquet}.get(path.suffix.lower())
+        table = _read_csv(path, columns, delimiter_of(path, delimiter)) if known is None else known(path, columns)
         table.validate(full=True)  # undecodable text
     except InputError:
         raise
@@ -91,8 +98,13 @@ def used_columns(name: str, columns: Columns, there: list[str]) -> list[str]:
     return [column for column in (*columns, "split") if column in there]
 
 
-def _read_csv(path: Path, columns: Columns) -> pa.Table:
-    parse = pyarrow.csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
+def delimiter_of(path: Path, given: str | None = None) -> str:
+    """What separates the columns of a table: as given, or a tab in a `.tsv` file, or else a comma."""
+    return given or ("\t" if path.suffix.lower() == ".tsv" else ",")
+
+
+def _read_csv(path: Path, columns: Columns, delimiter: str) -> pa.Table:
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     _refuse_other_separator(path, parse.delimiter)
     table = _in_blocks(path, lambda size: _read_csv_in(path, columns, parse, size))
     last = table.slice(max(len(table) - 1, 0)).to_pylist()
