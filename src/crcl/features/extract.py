@@ -12,22 +12,23 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcl.data.files import SHOWN, open_features, read_ids
-from crcl.data.images import MOST_PIXELS, decode, pixel_hash, skipped_text
+from crcl.data.images import MOST_PIXELS, skipped_text
 from crcl.data.pictures.base import UnusableError, Wanted
 from crcl.data.rows.stored import HASHES
 from crcl.errors import InputError, TrainingError
 from crcl.features.cache import ADVICE, Cache, as_rows
-from crcl.features.extractor import Extractor, describe_extractor
+from crcl.features.decoding import prepared, usual_workers
+from crcl.features.extractor import ABOUT, Extractor, describe_extractor, preparer, read_record
 from crcl.progress import SILENT, Advance, Progress
 from crcl.storage import locked, write_array, write_bytes
 
@@ -48,6 +49,14 @@ class Extracted:
     """Names of the images that could not be used, with reasons."""
 
 
+class Effort(NamedTuple):
+    """How images are read: in which batches, of which size at most, by how many processes."""
+
+    batch_size: int
+    most_pixels: int
+    workers: int | None
+
+
 def extract(
     wanted: Sequence[Wanted],
     extractor: Extractor,
@@ -56,6 +65,7 @@ def extract(
     cache: Path | None = None,
     batch_size: int = 32,
     most_pixels: int = MOST_PIXELS,
+    workers: int | None = None,
     overwrite: bool = False,
     settled: bool = False,
     progress: Progress = SILENT,
@@ -69,6 +79,7 @@ def extract(
         cache: Folder of the cache, by default within `folder`.
         batch_size: Images per batch.
         most_pixels: Larger images are skipped.
+        workers: Processes that decode images; None: as many as there are cores, but 4 at most, and none for few images.
         overwrite: Replace features that another extractor made.
         settled: Leave existing features unchanged, since a run uses them; raise an error if the images have changed.
         progress: Receives the progress.
@@ -94,7 +105,7 @@ def extract(
             first.setdefault(digest, image)
         todo = [(digest, image) for digest, image in first.items() if digest not in store]
         with progress.task("features") as advance:
-            broken = _compute(todo, extractor, store, batch_size, most_pixels, advance)
+            broken = _compute(todo, extractor, store, Effort(batch_size, most_pixels, workers), advance)
         computed = len(todo) - len(broken)
         broken |= dict.fromkeys(store.infinite, "its features are not finite in float16")
         reasons |= {image: broken[digest] for image, digest in digests.items() if digest in broken}
@@ -114,12 +125,10 @@ def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
         raise InputError("is a file, expected a folder to write to", where=folder)
     if overwrite:
         return
-    try:
-        known = json.loads((folder / "about.json").read_text("utf-8"))["key"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        known = None
+    about = read_record(folder / ABOUT)
+    known = about.get("key")
     if not (folder / "features.npy").exists():
-        for name in () if known else ("about.json", "ids.txt", "skipped.csv"):
+        for name in () if known or "text" in about else (ABOUT, "ids.txt", "skipped.csv"):
             if (folder / name).exists() and not _only_skipped(folder / name):
                 raise InputError(
                     "exists already and is not part of extracted features",
@@ -189,8 +198,7 @@ def _compute(
     todo: Sequence[tuple[bytes, Wanted]],
     extractor: Extractor,
     store: Cache,
-    batch_size: int,
-    most_pixels: int,
+    how: Effort,
     advance: Advance,
 ) -> dict[bytes, str]:
     """Compute features and add them to the cache, batch by batch.
@@ -211,21 +219,36 @@ def _compute(
             waiting.clear()
             contents.clear()
 
-    for number, (digest, image) in enumerate(todo, start=1):
-        try:
-            content = image.read()
-            if hashlib.sha256(content).digest() != digest:
-                raise UnusableError("changed while it was being read")
-            picture = decode(content, most_pixels=most_pixels)
-            waiting[digest] = extractor.prepare(picture)
-            contents.append(pixel_hash(picture))
-        except UnusableError as reason:
-            broken[digest] = str(reason)
-        if len(waiting) == batch_size:
+    prepare = preparer(extractor)
+    found = prepared(
+        _contents(todo),
+        extractor.prepare if prepare is None else prepare,
+        most_pixels=how.most_pixels,
+        workers=0 if prepare is None else usual_workers(len(todo)) if how.workers is None else how.workers,
+    )
+    for number, ((digest, _), image) in enumerate(zip(todo, found, strict=True), start=1):
+        if isinstance(image, UnusableError):
+            broken[digest] = str(image)
+        else:
+            content, waiting[digest] = image
+            contents.append(content)
+        if len(waiting) == how.batch_size:
             empty()
         advance(number, len(todo))
     empty()
     return broken
+
+
+def _contents(todo: Sequence[tuple[bytes, Wanted]]) -> Iterator[bytes | UnusableError]:
+    """The bytes of each image file, or why they cannot be used."""
+    for digest, image in todo:
+        try:
+            content = image.read()
+        except UnusableError as reason:
+            yield reason
+            continue
+        same = hashlib.sha256(content).digest() == digest
+        yield content if same else UnusableError("changed while it was being read")
 
 
 def _write(
@@ -262,7 +285,8 @@ def _write(
             temporary.unlink()
         raise TrainingError(f"{path}: cannot be written ({error.strerror}); {ADVICE}") from error
     counts = {"images": len(usable), "skipped": len(skipped), "shape": list(store.shape)}
-    write_bytes(folder / "about.json", (json.dumps(about | counts, indent=1) + "\n").encode(), advice=ADVICE)
+    texts = {name: value for name, value in read_record(folder / ABOUT).items() if name == "text"}  # see features.texts
+    write_bytes(folder / ABOUT, (json.dumps(about | counts | texts, indent=1) + "\n").encode(), advice=ADVICE)
     write_bytes(out, reasons, advice=ADVICE)
     write_array(folder / HASHES, as_rows([store.contents[digest] for digest in usable.values()]))
     write_bytes(ids, "".join(f"{name}\n" for name in usable).encode(), advice=ADVICE)

@@ -1,6 +1,7 @@
 """The built-in extractor: pixel statistics on a grid of cells, without a model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,10 @@ class PixelGrid:
     def prepare(self, image: Image.Image) -> NDArray[np.float32]:
         """Features of one image. (grid * grid, FEATURE_SIZE)"""
         return grid_features(image, grid=self.grid)
+
+    def preparer(self) -> Callable[[Image.Image], NDArray[np.float32]] | None:
+        """`prepare` for worker processes; None for a subclass with a `prepare` of its own."""
+        return partial(grid_features, grid=self.grid) if type(self).prepare is PixelGrid.prepare else None
 
     def compute(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         """Features of a batch. (K, grid * grid, FEATURE_SIZE)"""

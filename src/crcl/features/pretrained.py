@@ -1,5 +1,7 @@
 """Loading models of Hugging Face `transformers` safely: weights from safetensors files only, no code of a model."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +53,36 @@ def refuse_missing(name: str, info: dict[str, Any]) -> None:
     if missing := sorted([*info["missing_keys"], *(str(key) for key in info["mismatched_keys"])]):
         more = ", ..." if len(missing) > 3 else ""
         raise InputError(f"weights are missing or misshapen: {', '.join(missing[:3])}{more}", where=name)
+
+
+def fingerprint(model: Any, *others: Any, without: str | None = None) -> str:
+    """A hash of all that a model's output depends on: class, config and weights, and plain values of other parts.
+
+    Weights whose names begin with `without` are left out.
+    """
+    config = model.config.to_dict()
+    for key in ("_name_or_path", "transformers_version", "architectures", "dtype"):
+        config.pop(key, None)
+    about = [type(model).__name__, config, *others]
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
+    for key, value in sorted(model.state_dict().items()):
+        if without is None or not key.startswith(without):
+            digest.update(f"{key} {tuple(value.shape)}\n".encode())
+            digest.update(value.contiguous().numpy())
+    return digest.hexdigest()
+
+
+def read_json(name: str, file: str, safe: dict[str, Any]) -> Any:
+    """The content of a JSON file of a model, by its folder or its name on the hub; None if it has no such file."""
+    transformers = library(needed_by="a model")
+    try:
+        path = transformers.utils.cached_file(name, file, local_files_only=safe["local_files_only"])
+    except OSError:
+        return None
+    try:
+        return None if path is None else json.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"not a JSON file ({short(error)})", where=f"{name}: {file}") from error
 
 
 def short(error: Exception) -> str:

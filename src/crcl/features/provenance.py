@@ -1,6 +1,5 @@
-"""The origin of features (`about.json`), and making the same features of new images."""
+"""The origin of features (`about.json`), and making the same features of new images and sentences."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,26 +11,36 @@ from PIL import Image
 from crcl.data.images import as_rgb, decode
 from crcl.data.pictures.files import Files
 from crcl.errors import InputError
-from crcl.features.extractor import LIBRARIES, Extractor
+from crcl.features.encoder import Encoder
+from crcl.features.extractor import ABOUT, LIBRARIES, Extractor, read_record
 from crcl.features.grid import PixelGrid
 
-ABOUT = "about.json"
 LARGEST_GRID = 32
 """Regions along one side of an image."""
+_KEPT = ("extractor", "settings", "versions", "dtype", "long_captions", "reads", "captions", "long", "cut")
 
 
-def read_about(features: str | Path | None) -> dict[str, Any]:
-    """The content of `about.json` beside a features file or in a data folder; empty if missing or invalid."""
+def read_about(features: str | Path | None, text_features: str | Path | None = None) -> dict[str, Any]:
+    """How features were made, from `about.json` beside a features file or in a data folder; empty if that is unknown.
+
+    How vectors of captions were made is there as `text`.
+    """
+    found = _made(_record(features))
+    if text_features is not None and (text := _made(_record(text_features).get("text"))):
+        found["text"] = text
+    return found
+
+
+def _record(features: str | Path | None) -> dict[str, Any]:
     if features is None:
         return {}
     path = Path(features)
-    path = path / ABOUT if path.is_dir() else path.with_name(ABOUT)
-    try:
-        about = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
+    return read_record(path / ABOUT if path.is_dir() else path.with_name(ABOUT))
+
+
+def _made(about: Any) -> dict[str, Any]:
     usable = isinstance(about, dict) and isinstance(about.get("settings"), dict)
-    return {key: about[key] for key in ("extractor", "settings", "versions", "dtype") if key in about} if usable else {}
+    return {key: about[key] for key in _KEPT if key in about} if usable else {}
 
 
 def open_extractor(made: dict[str, Any], *, device: str = "cpu", where: str | Path = "") -> Extractor:
@@ -68,6 +77,31 @@ def open_extractor(made: dict[str, Any], *, device: str = "cpu", where: str | Pa
         )
     if found.settings != settings:
         raise InputError(f"{name} has changed since it made the features of this run", where=where)
+    return found
+
+
+def open_encoder(made: dict[str, Any], *, device: str = "cpu", where: str | Path = "") -> Encoder:
+    """The encoder that made the text vectors of a run, for new sentences; raises an error if it has changed since.
+
+    Nothing is fetched over the network: a model from the hub must be in its local cache.
+
+    Args:
+        made: What is known of the text vectors, as stored by the run.
+        device: Device that the model runs on.
+        where: The run, for messages.
+    """
+    settings, name = made.get("settings"), str(made.get("extractor", ""))
+    if not isinstance(settings, dict) or settings.get("encoder") != "language model":
+        raise InputError(
+            "was trained on given vectors of captions of unknown origin, so it cannot read sentences",
+            where=where,
+            hint="pass an array of vectors, made in the same way, instead of sentences",
+        )
+    from crcl.features.language import LanguageModel  # loads torch
+
+    found = LanguageModel(name, device=device, download=False)
+    if found.settings != settings:
+        raise InputError(f"{name} has changed since it made the text vectors of this run", where=where)
     return found
 
 

@@ -3,21 +3,21 @@
 Weights are read from safetensors files only, and code that comes with a model is never run.
 """
 
-import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from crcl.data.pictures.base import UnusableError
 from crcl.errors import InputError
-from crcl.features.pretrained import library, loading, refuse_missing, safe_options, short
+from crcl.features.pretrained import fingerprint, library, loading, refuse_missing, safe_options, short
 
 _FILES = "config.json, preprocessor_config.json"
 LONGEST = 100
@@ -67,7 +67,7 @@ class VisionModel:
         self.patch = int(self.model.config.patch_size)
         self.settings = {
             "extractor": "vision model",
-            "model": _fingerprint(self.model, self.processor),
+            "model": fingerprint(self.model, self.processor.to_dict()),
             "grid": None if whole else grid,
             "layer": None if whole else self.kind.layer,
             "version": 1,
@@ -78,6 +78,10 @@ class VisionModel:
     def prepare(self, image: Image.Image) -> NDArray[np.float32]:
         """The input pixels of the model. (3, height, width)"""
         return _prepare(self.processor, image)
+
+    def preparer(self) -> Callable[[Image.Image], NDArray[np.float32]]:
+        """`prepare` without the model, for worker processes."""
+        return partial(_prepare, self.processor)
 
     @torch.inference_mode()
     def compute(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -133,6 +137,10 @@ class Pixels:
     def prepare(self, image: Image.Image) -> NDArray[np.float32]:
         """The input pixels of the model. (3, height, width)"""
         return _prepare(self.processor, image)
+
+    def preparer(self) -> Callable[[Image.Image], NDArray[np.float32]]:
+        """`prepare` without the model, for worker processes."""
+        return partial(_prepare, self.processor)
 
     def compute(self, prepared: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         """The pixels of an image as one region. (K, 1, 3 * height * width)"""
@@ -203,16 +211,3 @@ def _vision_config(config: Any) -> Any:
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of an image processor as plain JSON values."""
     return dict(json.loads(json.dumps(settings, sort_keys=True, default=str)))
-
-
-def _fingerprint(model: nn.Module, processor: Any) -> str:
-    """A hash of all that a model's features depend on: class, config, weights and image processor."""
-    config = model.config.to_dict()  # type: ignore[operator, union-attr]
-    for key in ("_name_or_path", "transformers_version", "architectures", "dtype"):
-        config.pop(key, None)
-    about = [type(model).__name__, config, processor.to_dict()]
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
-    for key, value in sorted(model.state_dict().items()):
-        digest.update(f"{key} {tuple(value.shape)}\n".encode())
-        digest.update(value.contiguous().numpy())
-    return digest.hexdigest()

@@ -11,8 +11,10 @@ from crcl.config import Config
 from crcl.data.shards import Shards
 from crcl.data.split import Split
 from crcl.errors import InputError
+from crcl.features.encoder import Encoder, divide, encode, mean_vector
 from crcl.features.extractor import Extractor
-from crcl.features.provenance import image_features, open_extractor
+from crcl.features.provenance import image_features, open_encoder, open_extractor
+from crcl.features.sentences import check_way
 from crcl.matchers.base import reads_vectors
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
@@ -23,6 +25,7 @@ Images = Sequence[Any] | np.ndarray
 """Image files, PIL images, or an array of features `(images, regions, size)` or `(images, size)`."""
 Texts = Sequence[str] | np.ndarray
 """Sentences, or an array of vectors `(texts, size)` for a matcher that reads vectors."""
+_Parts = list[tuple[int, ...]]
 
 
 class Model:
@@ -60,12 +63,23 @@ class Model:
         """Extractor that computes features in the same way as those of the training."""
         return open_extractor(self.run.made, device=self._device, where=self.run.path)
 
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Encoder that computes vectors of sentences in the same way as those of the training."""
+        return open_encoder(self._texts_made, device=self._device, where=self.run.path)
+
+    @property
+    def _texts_made(self) -> dict[str, Any]:
+        made = self.run.made.get("text")
+        return made if isinstance(made, dict) else {}
+
     def similarity(self, images: Images, texts: Texts) -> np.ndarray:
         """How well every image fits every text.
 
         Args:
             images: Image files or PIL images; or an array of features, computed as those of the training.
-            texts: Sentences; or an array of vectors, for a matcher that reads vectors of captions.
+            texts: Sentences; or an array of vectors, for a matcher that reads vectors of captions. Sentences longer
+                than a model of vectors reads are treated as those of the training (`long_captions`).
 
         Returns:
             `(images, texts)` float32: rows are images. Larger fits better; numbers of two runs cannot be compared.
@@ -77,7 +91,7 @@ class Model:
                    [0.03, 0.37]], dtype=float32)
         """
         features = self._features(images)
-        captions, vectors = self._captions(texts)
+        captions, vectors, parts = self._captions(texts)
         pairs = Split(
             captions=captions,
             image_index=np.zeros(len(captions), dtype=np.int64),
@@ -86,7 +100,10 @@ class Model:
             source="the images given",
             text_features=vectors,
         )
-        return self.scorer.similarities(pairs)
+        sims = self.scorer.similarities(pairs)
+        if parts is None:
+            return sims
+        return np.stack([sims[:, list(part)].min(axis=1) for part in parts], axis=1)  # the least of a text's sentences
 
     def _features(self, images: Images) -> np.ndarray:
         """(images, R, F)"""
@@ -112,22 +129,38 @@ class Model:
             )
         return features
 
-    def _captions(self, texts: Texts) -> tuple[list[str], Shards | None]:
+    def _captions(self, texts: Texts) -> tuple[list[str], Shards | None, _Parts | None]:
+        """Captions, their vectors if the matcher reads these, and which of them each text consists of, if several."""
         if isinstance(texts, str) or not len(texts):
             raise InputError("expected a list of at least one sentence", where="texts")
         size = self.run.sizes.get("text_features")
         if reads_vectors(self.scorer.matcher):
+            if self._texts_made and not isinstance(texts, np.ndarray):
+                return self._encode(texts)
             if not isinstance(texts, np.ndarray) or texts.ndim != 2 or texts.shape[1] != size:
                 raise InputError(
                     f"its matcher reads vectors of captions, {size} numbers each, and no sentences",
                     where=self.run.path,
                     hint="pass an array of shape (texts, size), computed as those of the training",
                 )
-            return [""] * len(texts), Shards([texts.astype(np.float32)], ["the texts given"])
-        wrong = [type(text).__name__ for text in texts if not isinstance(text, str)]
-        if wrong:
-            raise InputError(f"expected sentences, got {wrong[0]}", where="texts")
-        return list(texts), None
+            return [""] * len(texts), Shards([texts.astype(np.float32)], ["the texts given"]), None
+        return _sentences(texts), None, None
+
+    def _encode(self, texts: Texts) -> tuple[list[str], Shards | None, _Parts | None]:
+        """Vectors of sentences, as those of the training were made."""
+        captions = [text.strip() for text in _sentences(texts)]
+        if not all(captions):
+            raise InputError("expected sentences, got an empty text", where="texts")
+        way = check_way(str(self._texts_made.get("long_captions", "cut")))
+        divided = divide(captions, self.encoder, way)
+        vectors = encode(self.encoder, divided.texts)
+        if way == "least":
+            return list(divided.texts), Shards([vectors], ["the texts given"]), divided.parts
+        means = np.stack(
+            [vectors[part[0]] if len(part) == 1 else mean_vector(vectors[list(part)]) for part in divided.parts]
+        )
+        rounded = means.astype(np.float16).astype(np.float32)
+        return captions, Shards([rounded], ["the texts given"]), None
 
     def card(self) -> str:
         """A model card of the run, as Markdown: data, noise, settings, scores, limits."""
@@ -135,6 +168,13 @@ class Model:
 
     def __repr__(self) -> str:
         reads = "photos and sentences" if self.takes_photos else "features as it was trained on"
-        if reads_vectors(self.scorer.matcher):
-            reads = "vectors of images and of texts"
+        if reads_vectors(self.scorer.matcher) and not self._texts_made:
+            reads = "photos and vectors of texts" if self.takes_photos else "vectors of images and of texts"
         return f"Model({str(self.run.path)!r}: {self.config.matcher.name} by {self.config.method}; reads {reads})"
+
+
+def _sentences(texts: Texts) -> list[str]:
+    wrong = [type(text).__name__ for text in texts if not isinstance(text, str)]
+    if wrong:
+        raise InputError(f"expected sentences, got {wrong[0]}", where="texts")
+    return [str(text) for text in texts]

@@ -55,7 +55,16 @@ def _features(run: Run) -> str:
         return f"features: {shape}, given; how they were made is not known, so new photos need features made alike"
     versions = ", ".join(f"{name} {version}" for name, version in run.made.get("versions", {}).items())
     scale = "standardised by the training images" if run.standardize() is not None else "not standardised"
-    return f"features: {shape}, made by {Path(str(made)).name} ({versions}), {scale}"
+    return f"features: {shape}, made by {Path(str(made)).name} ({versions}), {scale}{_texts(run)}"
+
+
+def _texts(run: Run) -> str:
+    made, size = run.made.get("text"), run.sizes.get("text_features")
+    if not isinstance(made, dict) or size is None:
+        return ""
+    cut, captions = made.get("cut"), made.get("captions")
+    share = f", {100 * cut / captions:.1f} % of them cut" if isinstance(cut, int) and captions else ""
+    return f"; captions as vectors of {size} numbers by {Path(str(made.get('extractor'))).name}{share}"
 
 
 def _changed(config: Config) -> list[str]:

@@ -117,7 +117,7 @@ def train(
             sizes=data.sizes | {"networks": len(config.members())},
             fingerprint=data.fingerprint,
             features=data.clean.features_digest(),
-            made=read_about(data.clean.source),
+            made=read_about(data.clean.source, config.data.text_features),
             vocabulary=data.vocabulary,
             model=data.model,
             noise=data.noise,

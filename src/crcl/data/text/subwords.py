@@ -81,6 +81,12 @@ class Subwords:
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
         return Tokens(flat=np.concatenate(blocks).astype(np.int32), offsets=offsets, cut=cut)
 
+    def encode_each(self, captions: Sequence[str]) -> Iterator[tuple[list[int], bool]]:
+        """For each caption, its token ids and whether it was cut."""
+        for block in _blocks(captions):
+            for caption in self._tokenizer.encode_batch_fast(block):
+                yield caption.ids, bool(caption.overflowing)
+
 
 Words = Vocabulary | Subwords
 
