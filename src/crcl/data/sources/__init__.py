@@ -4,12 +4,13 @@ from pathlib import Path
 
 from crcl.data.files import SHOWN, require
 from crcl.data.pictures.files import Files, require_folder
-from crcl.data.sources import embeddings, precomp, table, tars
+from crcl.data.sources import embeddings, hub_parquet, precomp, table, tars
 from crcl.data.sources.base import Layout, Location, Source
 from crcl.errors import InputError, did_you_mean
 
 LAYOUTS: dict[str, Layout] = {
     "tars": tars.LAYOUT,
+    "hub-parquet": hub_parquet.LAYOUT,
     "table": table.LAYOUT,
     "embeddings": embeddings.LAYOUT,
     "precomp": precomp.LAYOUT,
