@@ -20,22 +20,32 @@ import pyarrow.parquet
 
 from crcl.data.cleaning.judged import COLUMN, Judged, written
 from crcl.data.files import values_of_any_length
-from crcl.data.rows.tables import Columns
+from crcl.data.rows.tables import Columns, delimiter_of
 
 
 class _Table(NamedTuple):
     path: Path
     columns: Columns
+    delimiter: str
 
 
-def clean_table(path: Path, columns: Columns, judged: Judged, output: Path) -> int:
-    """Write a table again in its own format; returns the number of its rows."""
+def clean_table(path: Path, columns: Columns, judged: Judged, output: Path, *, delimiter: str | None = None) -> int:
+    """Write a table again in its own format; returns the number of its rows.
+
+    Args:
+        path: The table.
+        columns: The names of its columns.
+        judged: What was judged of it.
+        output: The file to write.
+        delimiter: What separates the columns of a `.csv` or `.tsv` file, if it is not what the ending says.
+    """
     write = {".jsonl": _write_jsonl, ".parquet": _write_parquet}.get(path.suffix.lower(), _write_csv)
-    return written(output, lambda temporary: write(_Table(path, columns), judged, temporary))
+    table = _Table(path, columns, delimiter_of(path, delimiter))
+    return written(output, lambda temporary: write(table, judged, temporary))
 
 
 def _write_csv(table: _Table, judged: Judged, output: Path) -> int:
-    delimiter = "\t" if table.path.suffix.lower() == ".tsv" else ","
+    delimiter = table.delimiter
     header: list[str] = []
     image = caption = row = 0
     with _open(table.path, newline="") as source, _open(output, "w", newline="") as target:
@@ -124,7 +134,9 @@ def _write_jsonl(table: _Table, judged: Judged, output: Path) -> int:
             if judged.mark and COLUMN in found:
                 raise judged.has_column()
             if row in judged.moved:
-                line = _with_member(line, table.columns.image, judged.moved[row])
+                name = judged.moved[row]
+                is_number = isinstance(found.get(table.columns.image), int | float)
+                line = with_member(line, table.columns.image, name if is_number else as_json(name))
             if judged.keeps(row):
                 target.write(_with_key(line, judged.correspondence.get(row)) if judged.mark else line)
             row += 1
@@ -134,26 +146,35 @@ def _write_jsonl(table: _Table, judged: Judged, output: Path) -> int:
 
 def _with_key(line: str, value: np.float32 | None) -> str:
     """The line of a JSON object with the correspondence added as its last key."""
+    return with_key(line, COLUMN, "null" if value is None else str(value))
+
+
+def as_json(value: Any) -> str:
+    """A value as JSON, in plain letters."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def with_key(line: str, key: str, value: str) -> str:
+    """The text of a JSON object with a key added at its end; the value is given as JSON."""
     inside, _, rest = line.rpartition("}")
     inside = inside.rstrip()
     comma = "" if inside.endswith("{") else ", "  # no key before it
-    return f'{inside}{comma}"{COLUMN}": {"null" if value is None else str(value)}}}{rest}'
+    return f'{inside}{comma}"{key}": {value}}}{rest}'
 
 
-def _with_member(line: str, key: str, value: str) -> str:
-    """The line of a JSON object with another value of one key, which stays a number where it was one."""
+def with_member(line: str, key: str, value: str) -> str:
+    """The text of a JSON object with another value of one key; the value is given as JSON."""
     decoder = json.JSONDecoder()
     blank = re.compile(r"[\s,:]*")
     place = line.index("{") + 1
     start = end = place
-    is_text = True
     while not line.startswith("}", place := _after(blank, line, place)):
         name, place = decoder.raw_decode(line, place)
         first = _after(blank, line, place)
-        old, place = decoder.raw_decode(line, first)
+        _, place = decoder.raw_decode(line, first)
         if name == key:  # of a key that occurs twice the last value counts
-            start, end, is_text = first, place, isinstance(old, str)
-    return line[:start] + (json.dumps(value, ensure_ascii=False) if is_text else value) + line[end:]
+            start, end = first, place
+    return line[:start] + value + line[end:]
 
 
 def _after(pattern: re.Pattern[str], text: str, place: int) -> int:

@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from crcl.data.files import SHOWN, refuse, require
-from crcl.data.rows.splits import rows_of, splits_of
-from crcl.data.rows.tables import refuse_unnamed_splits
+from crcl.data.cleaning.judged import Judged
+from crcl.data.cleaning.lists import write_lists, written_folder
+from crcl.data.files import refuse
 from crcl.data.shards import Shards
-from crcl.data.sources.base import FolderSource, Layout
-from crcl.data.split import Split
-from crcl.errors import InputError, did_you_mean
+from crcl.data.sources.base import Layout, Location
+from crcl.data.sources.vectors import Named, Vectors, VectorsSource, count_rows, read_tables
+from crcl.errors import InputError
 
 FOLDERS = {"img_emb": ".npy", "text_emb": ".npy", "metadata": ".parquet"}
-_NAMES = ("image_path", "image", "url", "key")  # columns that identify the image, in order of preference
+_COLUMNS = Named(("image_path", "image", "url", "key"), "caption")
 
 
 def recognises(path: Path) -> bool:
@@ -34,49 +34,24 @@ def recognises(path: Path) -> bool:
     return (path / "img_emb").is_dir()
 
 
-class EmbeddingsSource(FolderSource):
+class EmbeddingsSource(VectorsSource):
     """A folder of embeddings of images and captions."""
-
-    has_text_features = True
 
     @cached_property
     def _shards(self) -> list[list[Path]]:
         return _find_shards(Path(self.location.path))
 
-    @cached_property
-    def _rows(self) -> pa.Table:
-        return _read_metadata(self._shards[2])
-
-    def rows(self) -> pa.Table:
+    def table(self) -> pa.Table:
         """Columns image, caption and optionally split of the metadata."""
-        return self._rows
+        return read_tables(self._shards[2], _COLUMNS)
 
-    def splits(self) -> list[str]:
-        """The values of the column `split`, or train and dev without that column."""
-        return splits_of(self._rows)
-
-    def read(self, split: str) -> Split:
-        """The pairs of one split; its images are in order of first appearance."""
+    def vectors(self) -> Vectors:
+        """The vectors of all files; each must have as many rows as those of the same number."""
         images_of, texts_of, metadata_of = self._shards
         images, texts = Shards.open(images_of), Shards.open(texts_of)
         refuse(_differences(images_of, images, texts_of, np.diff(texts.offsets).tolist()))
-        refuse(_differences(images_of, images, metadata_of, [_count(file) for file in metadata_of]))
-        chosen = rows_of(self.name, self._rows, split)
-        names, captions = (self._rows[column].take(chosen).to_pylist() for column in ("image", "caption"))
-        first: dict[str, int] = {}
-        for name, row in zip(names, chosen, strict=True):
-            first.setdefault(name, int(row))
-        number = {name: image for image, name in enumerate(first)}
-        return Split(
-            captions=captions,
-            image_index=np.array([number[name] for name in names], dtype=np.int64),
-            features=images.as_regions(),
-            image_ids=list(first),
-            source=str(Path(self.location.path) / "img_emb"),
-            feature_rows=np.fromiter(first.values(), dtype=np.int64, count=len(first)),
-            caption_rows=chosen,
-            text_features=texts,
-        )
+        refuse(_differences(images_of, images, metadata_of, [count_rows(file) for file in metadata_of]))
+        return Vectors(images, texts, str(Path(self.location.path) / "img_emb"))
 
 
 def _find_shards(path: Path) -> list[list[Path]]:
@@ -125,59 +100,26 @@ def _differences(
     ]
 
 
-def _count(path: Path) -> int:
-    return int(pyarrow.parquet.read_metadata(path).num_rows)
+def clean(location: Location, judged: Judged, output: Path) -> int:
+    """Write lists of what to keep, in a new folder; the keys are those of the metadata, or the names of the images."""
+    files = _find_shards(Path(location.path))[2]
+    rows = read_tables(files, _COLUMNS)
+    keys = _keys(files, rows)
+    return written_folder(output, lambda folder: write_lists(folder, judged, keys, rows))
 
 
-def _read_metadata(paths: Sequence[Path]) -> pa.Table:
-    """The columns image, caption and optionally split of all files, as trimmed strings without nulls."""
-    parts = [_read_part(path) for path in paths]
-    different = [
-        InputError(
-            f"columns {', '.join(part.column_names)}, but {paths[0]} has {', '.join(parts[0].column_names)}", where=path
-        )
-        for path, part in zip(paths, parts, strict=True)
-        if part.column_names != parts[0].column_names
-    ]
-    refuse(different)
-    table = pa.concat_tables(parts)
-    if not len(table):
-        raise InputError("has no rows", where=paths[0].parent)
-    refuse_unnamed_splits(str(paths[0].parent), table)
-    unnamed = pc.equal(table["image"], "")
-    if pc.any(unnamed).as_py():
-        rows = pc.binary_join_element_wise("row", pc.cast(pa.array(np.arange(len(table))), pa.string()), " ")
-        table = table.set_column(0, "image", pc.if_else(unnamed, rows, table["image"]))
-    return table
-
-
-def _read_part(path: Path) -> pa.Table:
-    require(path, purpose="a table with the column caption")
-    try:
-        there = pyarrow.parquet.read_schema(path).names
-        if "caption" not in there:
-            near = did_you_mean("caption", there)
-            raise InputError(f"no column 'caption'{near}; columns: {', '.join(there[:SHOWN])}", where=path)
-        name = next((column for column in _NAMES if column in there), None)
-        columns = {"image": name, "caption": "caption", "split": "split" if "split" in there else None}
-        table = pyarrow.parquet.read_table(path, columns=[column for column in columns.values() if column])
-        table.validate(full=True)  # undecodable text
-        texts = {
-            ours: pc.utf8_trim_whitespace(pc.fill_null(table[theirs].cast(pa.string()), ""))
-            for ours, theirs in columns.items()
-            if theirs
-        }
-        if name is None:  # unnamed rows get their row number as name
-            texts = {"image": pa.chunked_array([pa.array([""] * len(table), pa.string())]), **texts}
-        return pa.table(texts)
-    except (pa.ArrowException, ValueError, OSError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"not a readable parquet table ({error})", where=path) from error
+def _keys(files: Sequence[Path], rows: pa.Table) -> pa.ChunkedArray:
+    """The column `key` of all files, if they have one, else the names of the images."""
+    if not all("key" in pyarrow.parquet.read_schema(file).names for file in files):
+        return rows["image"]
+    parts = [pyarrow.parquet.read_table(file, columns=["key"])["key"].cast(pa.string()) for file in files]
+    keys = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
+    return pc.coalesce(keys, rows["image"])
 
 
 LAYOUT = Layout(
     "a folder of embeddings as clip-retrieval writes it (img_emb, text_emb, metadata)",
     recognises,
     EmbeddingsSource.open,
+    clean,
 )
