@@ -4,16 +4,26 @@ from pathlib import Path
 
 from crcl.data.files import SHOWN, require
 from crcl.data.pictures.files import Files, require_folder
-from crcl.data.sources import embeddings, hub_parquet, precomp, table, tars
+from crcl.data.sources import captioned, datacomp, embeddings, hub_parquet, imagefolder, precomp, table, tars
+from crcl.data.sources.annotations import cc, coco, karpathy, llava, open_clip
 from crcl.data.sources.base import Layout, Location, Source
 from crcl.errors import InputError, did_you_mean
 
 LAYOUTS: dict[str, Layout] = {
     "tars": tars.LAYOUT,
     "hub-parquet": hub_parquet.LAYOUT,
+    "imagefolder": imagefolder.LAYOUT,
+    "coco": coco.LAYOUT,
+    "karpathy": karpathy.LAYOUT,
+    "llava": llava.LAYOUT,
+    "open_clip": open_clip.LAYOUT,
+    "cc": cc.LAYOUT,
     "table": table.LAYOUT,
     "embeddings": embeddings.LAYOUT,
+    "datacomp": datacomp.LAYOUT,
+    "datacomp-b32": datacomp.SMALL,
     "precomp": precomp.LAYOUT,
+    "captioned": captioned.LAYOUT,
 }
 """All layouts on disk. The first that recognises a path reads it."""
 
