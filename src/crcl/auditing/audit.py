@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from crcl.auditing.clean import PLAIN, Cleaned, Cleaning, clean, refuse_output
+from crcl.auditing.copies import find_duplicates
 from crcl.auditing.findings import find
 from crcl.auditing.partners import check_relink, moves
 from crcl.auditing.prepare import recorded_image_folder
@@ -65,7 +66,9 @@ def audit_run(
     found = find(
         pairs, correspondences.correspondence, similarity, threshold=threshold, p_wrong=correspondences.p_wrong()
     )
-    return Audit(replace(found, suggestions=suggest_more(origin, found, None, progress)), correspondences, origin)
+    duplicates = find_duplicates(pairs, data, least=config.data.near_copies, progress=progress)
+    suggestions = suggest_more(origin, found, None, progress)
+    return Audit(replace(found, suggestions=suggestions), correspondences, origin, duplicates)
 
 
 def clean_run(

@@ -141,7 +141,7 @@ def check_output(path: str | Path) -> None:
     path = Path(path)
     _check_ending(path)
     require_writable(path)
-    if path.exists() and _columns_of(path)[: len(_FIRST)] != _FIRST:
+    if path.exists() and columns_of(path)[: len(_FIRST)] != _FIRST:
         raise InputError("exists and is not an audit, so it is not replaced", where=path, hint="name another file")
 
 
@@ -150,7 +150,7 @@ def _check_ending(path: Path) -> None:
         raise InputError("an audit is written as .csv or .parquet", where=path, hint="name a file that ends so")
 
 
-def _columns_of(path: Path) -> list[str]:
+def columns_of(path: Path) -> list[str]:
     """Names of a table's columns; empty where the file is not a table."""
     try:
         if path.suffix == ".parquet":

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crcl.auditing.clean import Cleaned, Cleaning, can_write, clean, refuse_output
+from crcl.auditing.copies import Duplicates, check_duplicates_file, write_duplicates
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings, check_output, write_table
 from crcl.auditing.partners import check_relink, moves, read_partners
 from crcl.auditing.report.page import check_report_folder, write_report
 from crcl.auditing.suggestions import Suggestions, join, suggest, suggest_believed
-from crcl.auditing.summary import caveats, summary
+from crcl.auditing.summary import Interval, caveats, summary
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.base import Pictures
@@ -28,30 +29,6 @@ from crcl.storage import refuse_input
 
 if TYPE_CHECKING:  # pandas is not needed by the package
     import pandas
-
-
-class Interval(float):
-    """An estimate with its 95 % interval.
-
-    Example:
-        >>> rate = Interval(0.188, 0.177, 0.197)
-        >>> rate
-        0.188 (0.177 to 0.197)
-        >>> rate < 0.2, rate.low
-        (True, 0.177)
-    """
-
-    low: float
-    high: float
-
-    def __new__(cls, value: float, low: float, high: float) -> "Interval":
-        """A float that also has `low` and `high`."""
-        made = super().__new__(cls, value)
-        made.low, made.high = low, high
-        return made
-
-    def __repr__(self) -> str:
-        return f"{float(self):.3g} ({self.low:.3g} to {self.high:.3g})"
 
 
 @dataclass(frozen=True)
@@ -84,8 +61,12 @@ class Audit:
         17
     """
 
-    def __init__(self, findings: Findings, correspondences: Correspondences, origin: Origin) -> None:
+    def __init__(
+        self, findings: Findings, correspondences: Correspondences, origin: Origin, duplicates: Duplicates
+    ) -> None:
         self.findings = findings
+        self.duplicates = duplicates
+        """Images and captions that occur more than once: tables `images`, `near`, `captions` and `generic`."""
         self._correspondences = correspondences
         self._origin = origin
         self._table: pa.Table | None = None
@@ -154,10 +135,13 @@ class Audit:
         Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; p_wrong (the
         probability that the pair is mismatched) where decoys allow an estimate; truth where it is known. For suspects
         `caption_1`, `image_1`, ...: suggestions of what would match, with similarities, or with the beliefs of a run of
-        method `relink` (`image_1_belief`, and `image_1_row`, a row that shows the image).
+        method `relink` (`image_1_belief`, and `image_1_row`, a row that shows the image). Where there are such copies:
+        copy_of and near_copy_of, the image that the pair's image is a copy of, and generic_caption.
         """
         if self._table is None:
             self._table = self.findings.table()
+            for name, values in self.duplicates.columns(self.findings.rows).items():
+                self._table = self._table.append_column(name, values)
         return self._table
 
     @property
@@ -188,7 +172,7 @@ class Audit:
 
     def summary(self) -> list[str]:
         """What was found, in sentences."""
-        return summary(self.findings, self.estimate, unsure=self.unsure)
+        return [*summary(self.findings, self.estimate, unsure=self.unsure), *self.duplicates.sentences()]
 
     def caveats(self) -> list[str]:
         """Reasons to trust the threshold less than the order of the pairs, in sentences."""
@@ -214,7 +198,7 @@ class Audit:
         )
         found = replace(self.findings, threshold=chosen)
         suggestions = suggest_more(origin, found, self.findings.suggestions, progress)
-        return Audit(replace(found, suggestions=suggestions), self._correspondences, origin)
+        return Audit(replace(found, suggestions=suggestions), self._correspondences, origin, self.duplicates)
 
     def write(self, path: str | Path) -> Path:
         """Write `table` as `.csv` or `.parquet`.
@@ -227,6 +211,18 @@ class Audit:
         self._refuse_data(path)
         write_table(self.table, path)
         return path
+
+    def write_duplicates(self, path: str | Path) -> Path | None:
+        """Write the copies as a table beside that of the audit; without any, nothing is written.
+
+        Args:
+            path: The table of the audit: beside `audit.csv` the file is `duplicates.csv`, beside `x.csv`
+                `x-duplicates.csv`. An earlier one is replaced or removed, any other file is refused.
+
+        Returns:
+            The file; None if there are no copies.
+        """
+        return write_duplicates(self.duplicates, Path(path))
 
     def report(
         self,
@@ -260,6 +256,7 @@ class Audit:
                 pictures=self._origin.pictures,
                 remarks=[*remarks, *self._not_judged()],
                 next_step=next_step,
+                duplicates=self.duplicates,
                 about=[("data", Path(data.name).name), ("run", self._origin.conditions)],
                 advance=advance,
             )
@@ -330,6 +327,7 @@ def check_outputs(table: Path, report: Path | None, source: Path) -> None:
         source: The data or run to audit, which is never overwritten.
     """
     check_output(table)
+    check_duplicates_file(table)
     refuse_input(table, str(source))
     if report is not None:
         check_report_folder(report)

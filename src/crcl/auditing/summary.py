@@ -9,6 +9,30 @@ LOW_MEAN = 0.2
 """Mean correspondence below which a fixed threshold says little."""
 
 
+class Interval(float):
+    """An estimate with its 95 % interval.
+
+    Example:
+        >>> rate = Interval(0.188, 0.177, 0.197)
+        >>> rate
+        0.188 (0.177 to 0.197)
+        >>> rate < 0.2, rate.low
+        (True, 0.177)
+    """
+
+    low: float
+    high: float
+
+    def __new__(cls, value: float, low: float, high: float) -> "Interval":
+        """A float that also has `low` and `high`."""
+        made = super().__new__(cls, value)
+        made.low, made.high = low, high
+        return made
+
+    def __repr__(self) -> str:
+        return f"{float(self):.3g} ({self.low:.3g} to {self.high:.3g})"
+
+
 def summary(audit: Findings, estimate: Estimate | None = None, *, unsure: str = "") -> list[str]:
     """What an audit found: how many pairs are flagged, what the decoys estimate, and the truth where it is known.
 

@@ -178,6 +178,9 @@ def _write(found: Audit, output: Path, report: Path | None, run: Path) -> None:
         numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items())
         say(f"against the injected noise: {numbers}")
     say(f"written to {output}")
+    copies = found.write_duplicates(output)
+    if copies is not None:
+        say(f"copies: {copies}")
     if report is not None:
         say(f"report: {found.report(report, next_step=_next_step(found, run), progress=shown)}")
 

@@ -51,6 +51,9 @@ class DataConfig(Section):
     """Standardise the features by the mean of each channel and one standard deviation for all, over train."""
     decoys: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     """Decoys to train on besides the pairs, as a share of the pairs; an audit estimates its precision from them."""
+    near_copies: Annotated[float, Field(gt=0, le=1)] = 0.97
+    """Cosine of centred features from which images are near copies: an audit lists them, and none is a decoy for the
+    caption of the other. 1: only exact copies count."""
 
 
 class NoiseConfig(Section):

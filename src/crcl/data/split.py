@@ -35,6 +35,8 @@ class Split:
     """(N,) int64, the row of caption i in the table it was read from; None if it is row i."""
     text_features: Shards | None = None
     """(rows of the table, G), the vectors of the captions, if they have any; read it through `gather_texts`."""
+    contents: np.ndarray | None = None
+    """(M, 32) uint8, a hash of each image's pixels, which copies share; None where it is not known."""
 
     def __post_init__(self) -> None:
         """Raise an error if the parts do not fit together."""

@@ -201,4 +201,4 @@ def _decoys(config: Config, pairs: Split) -> np.ndarray | None:
         return None
     if pairs.images < 2:
         raise InputError("all training pairs show one image; decoys need wrong images too", where=config.data.path)
-    return decoys.draw(pairs, config.data.decoys, config.train.seed)
+    return decoys.draw(pairs, config.data.decoys, config.train.seed, near=config.data.near_copies)

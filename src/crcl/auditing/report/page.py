@@ -20,8 +20,10 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from crcl import __version__, plots
+from crcl.auditing.copies import Duplicates
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings
+from crcl.auditing.report.copies import Kind, kinds_of_copies
 from crcl.auditing.report.gallery import Gallery, blank_card, plain_caption
 from crcl.auditing.report.thumbnails import Thumbnails
 from crcl.auditing.summary import caveats, percent, precision_interval, summary, true_curves, true_numbers
@@ -81,6 +83,7 @@ def write_report(
     pictures: Pictures | None = None,
     remarks: Sequence[str] = (),
     next_step: tuple[str, str] | None = None,
+    duplicates: Duplicates | None = None,
     about: Sequence[tuple[str, str]] = (),
     most: int = MOST,
     advance: Advance | None = None,
@@ -96,6 +99,7 @@ def write_report(
         pictures: Where the images lie; without it the page has no pictures.
         remarks: More sentences for the summary.
         next_step: A command to show, and what it does.
+        duplicates: Images and captions that occur more than once.
         about: Names and values for the foot of the page.
         most: The largest number of pairs in the gallery.
         advance: Receives how many thumbnails are made.
@@ -114,7 +118,15 @@ def write_report(
             gallery.add_pictures(thumbnails, advance)
             sentences = [*summary(audit, estimate, unsure=unsure), *remarks, *caveats(audit, estimate)]
             page = _page(
-                audit, estimate, gallery, thumbnails, title=title, sentences=sentences, next_step=next_step, about=about
+                audit,
+                estimate,
+                gallery,
+                thumbnails,
+                title=title,
+                sentences=sentences,
+                next_step=next_step,
+                copies=kinds_of_copies(duplicates),
+                about=about,
             )
             write_bytes(path, page, advice="make room and write the report again")
             (thumbnails or Thumbnails(folder / "thumbs", None)).remove_unused()
@@ -157,6 +169,7 @@ def _page(
     title: str,
     sentences: Sequence[str],
     next_step: tuple[str, str] | None,
+    copies: Sequence[Kind],
     about: Sequence[tuple[str, str]],
 ) -> bytes:
     files = resources.files("crcl.auditing.report") / "templates"
@@ -178,6 +191,7 @@ def _page(
         decoys=DECOYS if estimate is not None else "",
         tiles=_tiles(audit, estimate),
         charts=_charts(audit, estimate),
+        copies=copies,
         gallery=_about_gallery(audit, len(gallery.pairs)),
         pictures=thumbnails is not None,
         has_correspondence=audit.has_correspondence,

@@ -1,6 +1,7 @@
 """The splits of a table's rows, and which rows are complete."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,8 @@ from crcl.errors import InputError, did_you_mean
 
 HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share and maximum of the images: evaluation ranks all images for all captions
 _SEED = 0  # fixed, so that the same table always gives the same dev split
+NONE: Mapping[str, bytes] = MappingProxyType({})
+"""No content of images is known."""
 _DEV = dict.fromkeys(("val", "valid", "validation"), "dev")
 
 
@@ -24,12 +27,19 @@ def splits_of(rows: pa.Table) -> list[str]:
     return list(dict.fromkeys(_split_names(rows))) if _is_cut(rows) else ["train", "dev"]
 
 
-def rows_of(name: str, rows: pa.Table, split: str) -> np.ndarray:
-    """Row numbers of a split; `name` is the name of the data in messages."""
+def rows_of(name: str, rows: pa.Table, split: str, copies: Mapping[str, bytes] = NONE) -> np.ndarray:
+    """Row numbers of a split.
+
+    Args:
+        name: The name of the data in messages.
+        rows: All rows.
+        split: The name of the split.
+        copies: A hash of the content of each image by its name, if known: copies are held out together.
+    """
     if _is_cut(rows):
         of_row = _split_names(rows)
     else:
-        held_out = _held_out(name, rows["image"].to_numpy())
+        held_out = _held_out(name, rows["image"].to_numpy(), copies)
         of_row = np.where(held_out, "dev", "train")
     chosen = np.flatnonzero(of_row == split_name(split))
     if not len(chosen):
@@ -66,8 +76,8 @@ def _split_names(rows: pa.Table) -> np.ndarray:
     return np.array([known[name] for name in names], dtype=object)
 
 
-def _held_out(name: str, images: np.ndarray) -> np.ndarray:
-    """(rows,) bool, the rows of the held-out images: a random tenth, at most 1,000 images."""
+def _held_out(name: str, images: np.ndarray, copies: Mapping[str, bytes]) -> np.ndarray:
+    """(rows,) bool, the rows of the held-out images: a random tenth, at most 1,000 images, and the copies of these."""
     number = {image: position for position, image in enumerate(dict.fromkeys(images))}
     if len(number) < 2:
         raise InputError(
@@ -78,4 +88,21 @@ def _held_out(name: str, images: np.ndarray) -> np.ndarray:
     chosen = np.zeros(len(number), dtype=bool)
     count = min(max(1, round(HELD_OUT * len(number))), MOST_HELD_OUT)
     chosen[np.random.default_rng(_SEED).permutation(len(number))[:count]] = True
-    return chosen[[number[image] for image in images]]
+    return _with_copies(chosen, list(number), copies)[[number[image] for image in images]]
+
+
+def _with_copies(chosen: np.ndarray, images: list[str], copies: Mapping[str, bytes]) -> np.ndarray:
+    """The held-out images, where copies follow the first of them; without copies the same as `chosen`.
+
+    Copies stay in train if they would double what is held out, and where they are all on one side, nothing changes.
+    """
+    groups: dict[bytes, list[int]] = {}
+    for place, image in enumerate(images):
+        if image in copies:
+            groups.setdefault(copies[image], []).append(place)
+    together, most = chosen.copy(), 2 * int(chosen.sum())
+    for group in groups.values():
+        if len(group) > 1:
+            together[group] = False
+            together[group] = chosen[group[0]] and together.sum() + len(group) <= most
+    return together if together.any() and not together.all() else chosen

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from crcl.data.files import (
     require,
     values_of_any_length,
 )
-from crcl.data.rows.splits import rows_of, whole_rows
+from crcl.data.rows.splits import NONE, rows_of, whole_rows
 from crcl.data.rows.tables import USUAL, Columns, place
 from crcl.data.shards import Shards
 from crcl.data.split import Split
@@ -46,6 +47,14 @@ class Stored:
     text_features: Shards | None = None
     skipped_file: Path | None = None
     """`skipped.csv`, the images that could not be used; their pairs are left out."""
+    contents: np.ndarray | None = None
+    """(rows, 32) uint8, a hash of the pixels of each image, if it is known."""
+
+    def copies(self) -> dict[str, bytes]:
+        """The hash of each image's pixels by its name; empty where it is not known."""
+        if self.contents is None:
+            return {}
+        return {name: self.contents[row].tobytes() for name, row in self.row_of.items()}
 
 
 @dataclass(frozen=True)
@@ -62,10 +71,12 @@ def read_split(table: Selection, split: str, stored_features: Callable[[], Store
     """The pairs of one split; its images are in order of first appearance.
 
     Rows that lack an image or a caption raise an error, or are left out with `skip_empty`. `stored_features` opens the
-    features, after these checks.
+    features, after these checks. Where hashes of the pixels are beside them, copies are held out together.
     """
     chosen, names, captions = chosen_rows(table, split)
     stored = stored_features()
+    if stored.contents is not None:
+        chosen, names, captions = chosen_rows(table, split, stored.copies())
     left_out = set() if stored.skipped_file is None else read_skipped(stored.skipped_file) - stored.row_of.keys()
     if left_out:
         kept = [i for i, name in enumerate(names) if name not in left_out]
@@ -79,22 +90,32 @@ def read_split(table: Selection, split: str, stored_features: Callable[[], Store
     if stored.listed is not None:
         _refuse_missing(table.name, chosen, names, stored.listed, stored.row_of)
     number = {name: image for image, name in enumerate(dict.fromkeys(names))}
+    feature_rows = np.array([stored.row_of[name] for name in number], dtype=np.int64)
     return Split(
         captions=captions,
         image_index=np.array([number[name] for name in names], dtype=np.int64),
         features=stored.features,
         image_ids=list(number),
         source=stored.source,
-        feature_rows=np.array([stored.row_of[name] for name in number], dtype=np.int64),
+        feature_rows=feature_rows,
         caption_rows=chosen,
         text_features=stored.text_features,
+        contents=None if stored.contents is None else stored.contents[feature_rows],
     )
 
 
-def chosen_rows(table: Selection, split: str) -> tuple[np.ndarray, list[str], list[str]]:
-    """Row numbers, image names and captions of a split; empty rows raise an error, or are left out."""
+def chosen_rows(
+    table: Selection, split: str, copies: Mapping[str, bytes] = NONE
+) -> tuple[np.ndarray, list[str], list[str]]:
+    """Row numbers, image names and captions of a split; empty rows raise an error, or are left out.
+
+    Args:
+        table: The table.
+        split: The name of the split.
+        copies: A hash of the content of each image by its name, if known.
+    """
     usable = whole_rows(table.rows) if table.skip_empty else np.arange(len(table.rows))
-    chosen = usable[rows_of(table.name, table.rows.take(usable), split)]
+    chosen = usable[rows_of(table.name, table.rows.take(usable), split, copies)]
     names, captions = (table.rows[column].take(chosen).to_pylist() for column in USUAL)
     problems = []
     for row, *values in zip(chosen, names, captions, strict=True):
@@ -142,7 +163,17 @@ def open_stored(
             where=listed,
         )
     beside = (stored if listed is None else listed).with_name("skipped.csv")
-    return Stored(images, row_of, str(stored), None if listed is None else str(listed), texts, beside)
+    contents = None if listed is None else _read_contents(stored.with_name(HASHES), len(images))
+    return Stored(images, row_of, str(stored), None if listed is None else str(listed), texts, beside, contents)
+
+
+def _read_contents(path: Path, images: int) -> np.ndarray | None:
+    """The hashes of the images' pixels, as `crcl features` writes them; None if there are none for these images."""
+    with suppress(OSError, ValueError, EOFError):
+        hashes = np.load(path, allow_pickle=False)
+        if isinstance(hashes, np.ndarray) and (hashes.dtype, hashes.shape) == (np.dtype(np.uint8), (images, 32)):
+            return hashes
+    return None
 
 
 def default_features(path: Path) -> tuple[Path, Path]:
