@@ -21,7 +21,7 @@ import crcl as front_door
 from crcl.auditing import clean as cleaning
 from crcl.auditing.clean import Cleaned, Cleaning
 from crcl.auditing.partners import choose_moves, moves
-from crcl.data.cleaning.tables import _with_key, _with_member
+from crcl.data.cleaning.tables import _with_key, with_member
 from crcl.data.sources.base import Location
 from crcl.data.split import Split
 from crcl.errors import InputError
@@ -189,11 +189,11 @@ def test_only_the_image_of_a_moved_csv_record_changes_a_byte(tmp_path: Path) -> 
     ],
 )
 def test_only_the_image_of_a_moved_json_line_changes(line: str, moved: str) -> None:
-    assert _with_member(line, "image", "é.jpg") == moved
+    assert with_member(line, "image", '"é.jpg"') == moved
 
 
 def test_image_names_that_are_numbers_stay_numbers_in_json() -> None:
-    assert _with_member('{"image": 7, "caption": "a dog"}', "image", "12") == '{"image": 12, "caption": "a dog"}'
+    assert with_member('{"image": 7, "caption": "a dog"}', "image", "12") == '{"image": 12, "caption": "a dog"}'
 
 
 @pytest.mark.parametrize("kind", [pa.int32(), pa.large_string(), pa.dictionary(pa.int16(), pa.string())])
@@ -437,6 +437,18 @@ def test_the_command_moves_captions_to_the_image_they_belong_to_and_removes_the_
     assert audit.clean(tmp_path / "by audit.csv", relink=0.9).moved == 2
     assert (tmp_path / "by audit.csv").read_bytes() == (tmp_path / "cleaned.csv").read_bytes()
     assert front_door.clean(run, tmp_path / "all.csv", relink=0.5).moved == 3
+
+
+def test_the_command_keeps_a_share_of_the_pairs(crcl: Crcl, trained: tuple[Path, Path], tmp_path: Path) -> None:
+    run = trained[1]
+    judged = Run.open(run).sizes["pairs"]
+    answer = crcl("clean", run, "-o", tmp_path / "best.csv", "--keep", "0.25")
+    assert answer.code == 0, answer.err
+    assert f"{judged - round(judged / 4):,} rows removed" in answer.out
+    answer = crcl("clean", run, "-o", tmp_path / "other.csv", "--keep", "0.25", "--threshold", "0.5")
+    assert answer.code == 2
+    assert "give one of --threshold, --keep" in answer.err
+    assert not (tmp_path / "other.csv").exists()
 
 
 def test_what_cannot_be_moved_is_refused_with_what_to_do(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from scipy.sparse.csgraph import connected_components
 from tiny import Noting, small_config, write_folder
 
 from crcl.auditing import estimate as decoys
+from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold
 from crcl.data import decoys as drawn_decoys
 from crcl.data.split import Split
 from crcl.errors import InputError
+from crcl.progress import SILENT
 from crcl.runs.folder import Run
 from crcl.training import session
 from crcl.training.inputs import read_data
@@ -178,6 +181,42 @@ def test_where_nothing_is_told_apart_all_pairs_may_be_mismatched() -> None:
     found = decoys.estimate(rng.beta(1, 12, 20_000), rng.beta(1, 12, 1000))
     assert found.rate > 0.9
     assert found.high > 0.97
+
+
+def test_what_is_kept_is_as_clean_as_the_estimate_says() -> None:
+    rng = np.random.default_rng(3)
+    pairs, wrong = mixture(rng, 0.3)
+    truth = ~wrong
+    found = decoys.estimate(pairs, rng.beta(1, 12, 4000))
+    kept = found.kept()
+    for threshold in (0.05, 0.2, 0.5):
+        place = int(np.argmin(np.abs(kept.thresholds - threshold)))
+        above = pairs >= kept.thresholds[place]
+        assert kept.share[place] == pytest.approx(above.mean(), abs=1e-9)
+        assert kept.wrong[place] == pytest.approx((~truth[above]).mean(), abs=0.02)
+    chosen = found.at_wrong(0.05)
+    assert chosen is not None
+    left = pairs >= chosen
+    assert (~truth[left]).mean() == pytest.approx(0.05, abs=0.02)
+    assert found.at_wrong(1e-9) is None or (~truth[pairs >= found.at_wrong(1e-9)]).mean() < 0.01
+    assert found.at_wrong(0.9) == found.thresholds[0]  # nothing need be flagged
+
+
+def test_a_choice_by_what_is_kept_flags_the_rest() -> None:
+    rng = np.random.default_rng(3)
+    pairs, _ = mixture(rng, 0.3, pairs=5000)
+    found = Correspondences(pairs, decoys.estimate(pairs, rng.beta(1, 12, 1000)))
+    how: dict[str, Any] = {"own": 0.5, "method": "relink", "progress": SILENT}
+    threshold = choose_threshold(found, Choice(keep=0.3), **how)
+    assert (pairs >= threshold).mean() == pytest.approx(0.3, abs=0.001)
+    threshold = choose_threshold(found, Choice(wrong_at_most=0.1), **how)
+    assert threshold == found.estimate.at_wrong(0.1)
+    with pytest.raises(InputError, match=r"keep and precision are given|precision and keep are given"):
+        Choice(precision=0.9, keep=0.5)
+    with pytest.raises(InputError, match="keep must be between 0 and 1"):
+        Choice(keep=1.5)
+    with pytest.raises(InputError, match="estimated from decoys"):
+        choose_threshold(Correspondences(pairs), Choice(wrong_at_most=0.1), **how)
 
 
 def test_a_threshold_is_found_by_its_precision() -> None:

@@ -72,6 +72,35 @@ class Estimate:
         enough = np.flatnonzero(self.precision >= precision)
         return float(self.thresholds[enough[-1]]) if len(enough) else None
 
+    def kept(self) -> "Kept":
+        """What is kept at each threshold, and how much of it is still mismatched."""
+        pairs = len(self.correspondence)
+        left = pairs - self.flagged
+        wrong = np.minimum(self.rate * pairs * (1 - self.recall), left)
+        still = np.divide(wrong, left, out=np.zeros(len(left)), where=left > 0)
+        return Kept(self.thresholds, left / pairs, still)
+
+    def at_wrong(self, share: float) -> float | None:
+        """The lowest threshold at which at most this share of the kept is still mismatched; None where there is none.
+
+        A threshold that keeps nothing does not count.
+        """
+        kept = self.kept()
+        enough = np.flatnonzero((kept.wrong <= share) & (kept.share > 0))
+        return float(self.thresholds[enough[0]]) if len(enough) else None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What cleaning keeps at each threshold."""
+
+    thresholds: np.ndarray
+    """(T,) ascending"""
+    share: np.ndarray
+    """(T,) of the pairs"""
+    wrong: np.ndarray
+    """(T,) share of the kept that is still mismatched, as estimated"""
+
 
 @dataclass(frozen=True)
 class Flagged:

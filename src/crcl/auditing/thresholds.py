@@ -47,15 +47,29 @@ def read_correspondences(run: Run) -> Correspondences:
 
 @dataclass(frozen=True)
 class Choice:
-    """How to choose the threshold: given, by estimated precision, or, with neither, by the best estimated F1."""
+    """How to choose the threshold: given or by what it leads to; with nothing given, by the best estimated F1."""
 
     threshold: float | None = None
     precision: float | None = None
+    """Flag as many as possible at this estimated precision."""
+    keep: float | None = None
+    """Keep this share of the pairs, the most believed."""
+    wrong_at_most: float | None = None
+    """Flag as few as possible, so that at most this share of the kept pairs is mismatched, as estimated."""
 
     def __post_init__(self) -> None:
         """Refuse an impossible choice, before long work."""
-        if self.threshold is not None and self.precision is not None:
-            raise InputError("both a threshold and a precision are given", hint="give {threshold} or {precision}")
+        given = [name for name, value in vars(self).items() if value is not None]
+        if len(given) > 1:
+            raise InputError(
+                f"{' and '.join(name.replace('_', ' ') for name in given)} are given, each of which decides what is "
+                "flagged",
+                hint=f"give one of {', '.join(f'{{{name}}}' for name in given)}",
+            )
+        for name in ("keep", "wrong_at_most"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                raise InputError(f"{name.replace('_', ' ')} must be between 0 and 1, such as 0.3, got {value:g}")
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise InputError(f"the threshold must be between 0 and 1, got {self.threshold:g}")
         if self.precision is not None and not 0 < self.precision <= 1:
@@ -85,6 +99,13 @@ def choose_threshold(
         return choice.threshold
     if choice.precision is not None:
         return _precise(found.estimate, choice.precision, progress)
+    if choice.keep is not None:
+        if found.correspondence is None:
+            raise InputError("the run has no correspondences to keep the best by", hint="give a {threshold}")
+        order = np.sort(found.correspondence)
+        return float(order[min(round((1 - choice.keep) * len(order)), len(order) - 1)])
+    if choice.wrong_at_most is not None:
+        return _clean_enough(found.estimate, choice.wrong_at_most, progress)
     if found.estimate is not None:
         return found.estimate.best_f1()
     if found.unsure:
@@ -110,6 +131,23 @@ def _precise(estimated: Estimate | None, precision: float, progress: Progress) -
         progress.note(
             f"no threshold has an estimated precision of {precision:.0%} (the best has {best:.0%}), so nothing is "
             "flagged; a lower precision, or a threshold, flags some"
+        )
+    return found or 0.0
+
+
+def _clean_enough(estimated: Estimate | None, share: float, progress: Progress) -> float:
+    if estimated is None:
+        raise InputError(
+            "how much of the kept is wrong is estimated from decoys, and this run has none or too few",
+            hint="train with {decoys}, or give a {threshold}",
+        )
+    found = estimated.at_wrong(share)
+    if found is None:
+        kept = estimated.kept()
+        least = kept.wrong[kept.share > 0].min(initial=1)
+        progress.note(
+            f"no threshold leaves at most {share:.1%} of the kept pairs wrong (the best leaves {least:.1%}), so "
+            "nothing is flagged; a larger share, or a threshold, flags some"
         )
     return found or 0.0
 

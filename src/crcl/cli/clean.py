@@ -7,7 +7,18 @@ import typer
 
 import crcl
 from crcl.cli.console import say, shown
-from crcl.cli.options import Features, Ids, MovedData, Overwrite, Precision, TextFeatures, Threshold, moved
+from crcl.cli.options import (
+    Features,
+    Ids,
+    Keep,
+    MovedData,
+    Overwrite,
+    Precision,
+    TextFeatures,
+    Threshold,
+    WrongAtMost,
+    moved,
+)
 from crcl.data.cleaning.judged import COLUMN
 from crcl.errors import InputError
 
@@ -17,6 +28,8 @@ def clean(
     output: Annotated[Path, typer.Option("-o", "--out", help="File or folder to write, in the layout of the data.")],
     threshold: Threshold = None,
     precision: Precision = None,
+    keep: Keep = None,
+    wrong_at_most: WrongAtMost = None,
     relink: Annotated[
         float | None,
         typer.Option(
@@ -41,6 +54,10 @@ def clean(
 
     Example: `crcl clean runs/first -o cleaned.csv`
 
+    What is removed: all below --threshold; or as many as possible at an estimated --precision; or all but the best
+    --keep; or as few as possible so that --wrong-at-most of the kept is wrong. With none, the best estimated F1
+    decides.
+
     With --relink, captions that belong to another image are moved there: only the value in the column of images
     changes. The other suspects are removed.
 
@@ -52,6 +69,8 @@ def clean(
         output,
         threshold=threshold,
         precision=precision,
+        keep=keep,
+        wrong_at_most=wrong_at_most,
         relink=relink,
         mark=mark,
         images=_images(images),

@@ -45,6 +45,10 @@ Threshold = Annotated[float | None, typer.Option(help="Flag all pairs with a low
 Precision = Annotated[
     float | None, typer.Option(help="Or flag as many as possible at this estimated precision, e.g. 0.95.")
 ]
+Keep = Annotated[float | None, typer.Option(help="Or keep this share of the judged pairs, the best, e.g. 0.3.")]
+WrongAtMost = Annotated[
+    float | None, typer.Option(help="Or remove as few as possible: at most this share of the kept is wrong, e.g. 0.05.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file or folder.")]
 
 
