@@ -71,6 +71,8 @@ def open_member(path: Path, key: str, *, rows: int) -> np.ndarray:
             return _unpacked(path, archive, about, member)
     except InputError:
         raise
+    except KeyError as error:
+        raise InputError(f"no array '{key}'", where=path) from error
     except _BROKEN as error:
         raise _unreadable(path, error) from error
 
