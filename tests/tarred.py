@@ -31,7 +31,7 @@ def read_tar(path: Path) -> list[tuple[str, bytes]]:
         return [(info.name, tar.extractfile(info).read()) for info in tar if info.isreg()]  # type: ignore[union-attr]
 
 
-def sample(key: str, caption: str | None = "a dog", *, image: bytes = b"\xff\xd8 no image", **record: Any) -> Named:
+def sample(key: str, caption: str | None = "a dog", /, *, image: bytes = b"\xff\xd8 no image", **record: Any) -> Named:
     """The members of a sample as img2dataset writes them."""
     yield f"{key}.jpg", image
     if caption is not None:
