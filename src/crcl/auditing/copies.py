@@ -106,12 +106,12 @@ class Duplicates:
         exact, near = int((copies.same != np.arange(self.pairs.images)).sum()), int((copies.near >= 0).sum())
         lines = {}
         if exact:
-            lines["images"] = f"{_count(exact, 'image is an exact copy', 'images are exact copies')} of other images."
+            lines["images"] = f"{counted(exact, 'image is an exact copy', 'images are exact copies')} of other images."
         if near:
-            counted = _count(near, "image is a near copy", "images are near copies")
-            lines["near"] = f"{counted} of other images (similarity {copies.least:g} or more)."
+            told = counted(near, "image is a near copy", "images are near copies")
+            lines["near"] = f"{told} of other images (similarity {copies.least:g} or more)."
         counts = [
-            _count(count, f"image of {split} is a copy", f"images of {split} are copies")
+            counted(count, f"image of {split} is a copy", f"images of {split} are copies")
             for split, count in self.across.items()
             if count
         ]
@@ -120,14 +120,14 @@ class Duplicates:
         if len(captions):
             texts, pairs = len(captions), pc.sum(captions["pairs"]).as_py()
             lines["captions"] = (
-                f"{_count(texts, 'caption occurs', 'captions occur')} more than once, in {pairs:,} pairs."
+                f"{counted(texts, 'caption occurs', 'captions occur')} more than once, in {pairs:,} pairs."
             )
         if len(generic):
             texts, pairs = len(generic), pc.sum(generic["pairs"]).as_py()
-            counted = _count(texts, "caption is", "captions are")
+            told = counted(texts, "caption is", "captions are")
             lines["generic"] = (
-                f"{counted} generic (file names, or shown with {self.limit:,} images or more), in "
-                f"{_count(pairs, 'pair', 'pairs')}."
+                f"{told} generic (file names, or shown with {self.limit:,} images or more), in "
+                f"{counted(pairs, 'pair', 'pairs')}."
             )
         return lines
 
@@ -240,5 +240,6 @@ def write_duplicates(found: Duplicates, table: Path) -> Path | None:
     return path
 
 
-def _count(number: int, one: str, several: str) -> str:
+def counted(number: int, one: str, several: str) -> str:
+    """A number with its word, such as `1 pair` or `2 pairs`."""
     return f"{number:,} {one if number == 1 else several}"

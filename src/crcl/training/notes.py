@@ -1,6 +1,7 @@
-"""Notes on the data of a training: captions that were cut, have no known words or several lines, and decoys."""
+"""Notes on the data of a training: captions that were cut, have no known words or several lines, decoys, copies."""
 
 from crcl.config import Config
+from crcl.data.duplicates import shared_images
 from crcl.data.text.subwords import Subwords
 from crcl.training.training_data import TrainingData
 
@@ -11,6 +12,11 @@ def data_notes(data: TrainingData, config: Config) -> list[str]:
     lines = []
     if data.decoys is not None:
         lines.append(f"training on {len(data.clean):,} pairs and {len(data.decoys):,} decoys (known mismatches)")
+    if data.clean.contents is not None and data.dev.contents is not None:  # else all features would have to be read
+        copies = shared_images(data.clean, data.dev)
+        if copies:
+            told = "1 image of dev is a copy" if copies == 1 else f"{copies:,} images of dev are copies"
+            lines.append(f"{told} of train images, so scores on dev are too good for {'it' if copies == 1 else 'them'}")
     if cut and isinstance(data.vocabulary, Subwords):
         lines.append(
             f"{cut} captions are longer than the {data.vocabulary.longest} tokens that the model reads and were cut"

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_audits import HOSTILE, hostile_audit, made_audit, made_estimate, suggestions_of
+from made_audits import HOSTILE, NAMES, hostile_audit, made_audit, made_estimate, suggestions_of
 from PIL import Image
 
+from crcl.auditing.copies import Duplicates
 from crcl.auditing.report import page as report
+from crcl.data.duplicates import find_copies
 from crcl.data.pictures.files import Files
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
@@ -220,3 +222,23 @@ def test_the_page_fits_a_phone(browser: Any, tmp_path: Path) -> None:
         assert browser.get_log("browser") == []
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_copies_are_listed_below_their_sentence_and_none_is_run(browser: Any, tmp_path: Path) -> None:
+    captions = [caption for caption in HOSTILE if "\ud800" not in caption] * 2
+    found = made_audit(np.linspace(0, 0.09, len(captions)), captions=captions, image_ids=(NAMES * 2)[: len(captions)])
+    copies = Duplicates(found.pairs, find_copies(found.pairs))
+    opened(browser, report.write_report(tmp_path / "page", found, title="x", duplicates=copies))
+    assert texts(browser, ".copies summary") == [
+        "21 images are exact copies of other images.",
+        "11 captions occur more than once, in 22 pairs.",
+    ]
+    example = browser.find_element(By.CSS_SELECTOR, ".copies details:last-of-type li")
+    assert not example.is_displayed()
+    browser.find_element(By.CSS_SELECTOR, ".copies details:last-of-type summary").click()
+    assert example.is_displayed()
+    assert example.text == "<script>window.hacked=1</script> – 2 pairs, 1 image"
+    assert browser.execute_script("return window.hacked === undefined")
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    wide = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    assert browser.execute_script(wide)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from crcl.auditing.copies import Duplicates
+from crcl.auditing.copies import Duplicates, counted
 from crcl.auditing.report.gallery import plain_caption, plain_name
 
 EXAMPLES = 10
@@ -44,7 +44,8 @@ def _near(row: dict[str, Any]) -> str:
 
 
 def _caption(row: dict[str, Any]) -> str:
-    return f"{plain_caption(row['caption'])} – {row['pairs']:,} pairs, {row['images']:,} images"
+    counts = (counted(row[name], name.removesuffix("s"), name) for name in ("pairs", "images"))
+    return f"{plain_caption(row['caption'])} – {', '.join(counts)}"
 
 
 def _groups(table: pa.Table) -> tuple[list[str], int]:
