@@ -122,7 +122,7 @@ def test_a_weighted_cross_covariance_is_the_mean_over_pairs() -> None:
     weights = np.random.default_rng(1).random(len(x))
     images, texts = side(x, PLAIN[0]), side(y, PLAIN[1])
     products = (weights[:, None] * x).T @ y
-    found = cross_covariance(products, weights.sum(), images, texts, Sums(weights @ x, weights @ y))
+    found = cross_covariance(products, weights.sum(), images.mean, texts.mean, Sums(weights @ x, weights @ y))
     expected = np.zeros((7, 5))
     for weight, one, other in zip(weights, x, y, strict=True):
         expected += weight * np.outer(one - x.mean(0), other - y.mean(0))

@@ -76,18 +76,20 @@ class Projections:
         }
 
 
-def cross_covariance(products: np.ndarray, weight: float, images: Side, texts: Side, sums: "Sums") -> np.ndarray:
+def cross_covariance(
+    products: np.ndarray, weight: float, images: np.ndarray, texts: np.ndarray, sums: "Sums"
+) -> np.ndarray:
     """Weighted mean of the outer products of centred images and texts, from sums that are not centred. `(P, Q)`
 
     Args:
         products: Weighted sum of the outer products, `(P, Q)`.
         weight: Sum of the weights.
-        images: Mean of the images that is subtracted.
-        texts: Mean of the texts that is subtracted.
+        images: Mean of the images that is subtracted, `(P,)`.
+        texts: Mean of the texts that is subtracted, `(Q,)`.
         sums: Weighted sums of images and texts.
     """
-    centred = products - np.outer(sums.images, texts.mean) - np.outer(images.mean, sums.texts)
-    return (centred + weight * np.outer(images.mean, texts.mean)) / weight
+    centred = products - np.outer(sums.images, texts) - np.outer(images, sums.texts)
+    return (centred + weight * np.outer(images, texts)) / weight
 
 
 @dataclass(frozen=True)

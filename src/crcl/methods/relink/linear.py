@@ -15,6 +15,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
+from crcl.errors import InputError
 from crcl.methods.relink import cca, posterior
 from crcl.methods.relink.cca import Projections
 from crcl.methods.relink.inputs import Rows, blocks, unit
@@ -39,14 +40,19 @@ def divide(images: np.ndarray, originals: np.ndarray, *, folds: int, seed: int) 
         images: The image shown with each caption, decoys last.
         originals: The pair whose caption each decoy repeats; the images of both are in one fold, so that the judge of a
             decoy has seen neither its caption nor its image.
-        folds: Number of folds.
+        folds: Number of folds, at least 2.
         seed: Seed of the division.
     """
     count, pairs = int(images.max(initial=-1)) + 1, len(images) - len(originals)
+    shown, place = np.unique(images, return_inverse=True)
+    if len(shown) < 2:
+        raise InputError("method relink judges a pair by those of other images, and there is only one image")
     links = (np.ones(len(originals)), (images[originals], images[pairs:]))  # a decoy's image, and that of its original
     groups, group_of = connected_components(scipy.sparse.coo_array(links, shape=(count, count)), directed=False)
-    of_group = np.random.default_rng([_STREAM, seed]).permutation(groups) % folds
-    of_pair = of_group[group_of][images]
+    rng = np.random.default_rng([_STREAM, seed])
+    of_pair = (rng.permutation(groups) % folds)[group_of][images]
+    if (of_pair == of_pair[0]).all():  # a handful of images, all linked by decoys
+        of_pair = (rng.permutation(len(shown)) % folds)[place]
     return Shown(images, of_pair, originals)
 
 
@@ -90,25 +96,36 @@ class LinearModel:
         )
 
     def _products(self, beliefs: Beliefs, fold: int) -> "_Products":
-        """Weighted sums over the pairs of one fold."""
+        """Weighted sums over the pairs of one fold, of images and captions less their shift."""
+        image_shift, text_shift = self._shifts
         rows = np.flatnonzero((self.shown.folds == fold) & self.shown.fitted)
         found = _Products.zeros(self.images.size, self.texts.size)
         for part in np.array_split(rows, max(len(rows) // 4096, 1)):
             weights, numbers = _weights(beliefs, self.shown.images, part)
             if not len(numbers):
                 continue
-            mixed = weights @ self.images.read(numbers)  # the believed images of each caption, (rows, P)
-            texts = self.texts.read(part)
+            mixed = weights @ (
+                self.images.read(numbers) - image_shift
+            )  # the believed images of each caption, (rows, P)
+            texts = self.texts.read(part) if self.texts.sparse else self.texts.read(part) - text_shift
             found.products += (texts.T @ mixed).T
             found.weight += float(weights.sum())
             found.images += mixed.sum(0, dtype=np.float64)
             found.texts += texts.T @ np.asarray(weights.sum(1)).ravel()
         return found
 
+    @property
+    def _shifts(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is subtracted before float32 products, so that means far from 0 round nothing away; not from bags."""
+        texts = self.text_side.mean.astype(np.float32)
+        return self.image_side.mean.astype(np.float32), np.zeros_like(texts) if self.texts.sparse else texts
+
     def _fit(self, found: "_Products") -> Projections:
+        image_shift, text_shift = self._shifts
         sums = cca.Sums(found.images, found.texts)
         weight = max(found.weight, 1e-12)
-        cross = cca.cross_covariance(found.products, weight, self.image_side, self.text_side, sums)
+        means = self.image_side.mean - image_shift, self.text_side.mean - text_shift
+        cross = cca.cross_covariance(found.products, weight, *means, sums)
         return cca.fit(cross, self.image_side, self.text_side, dimensions=self.dimensions)
 
 
@@ -200,16 +217,20 @@ def _sample_size(images: int) -> int:
 def image_vectors(images: Rows, model: Projections, rows: np.ndarray | None = None) -> Tensor:
     """Unit vectors of all images, or of some. (M, D) float32"""
     chosen = np.arange(len(images)) if rows is None else rows
-    parts = [unit((images.read(chosen[part]) - model.image_mean) @ model.image_weights) for part in blocks(len(chosen))]
-    return torch.from_numpy(np.concatenate(parts))
+    found = np.empty((len(chosen), model.image_weights.shape[1]), dtype=np.float32)
+    for part in blocks(len(chosen)):
+        found[part] = unit((images.read(chosen[part]) - model.image_mean) @ model.image_weights)
+    return torch.from_numpy(found)
 
 
 def text_vectors(texts: Rows, model: Projections, rows: np.ndarray | None = None) -> Tensor:
     """Unit vectors of all captions, or of some. (N, D) float32"""
     chosen = np.arange(len(texts)) if rows is None else rows
     constant = model.text_mean @ model.text_weights
-    parts = [unit(texts.read(chosen[part]) @ model.text_weights - constant) for part in blocks(len(chosen))]
-    return torch.from_numpy(np.concatenate(parts).astype(np.float32))
+    found = np.empty((len(chosen), model.text_weights.shape[1]), dtype=np.float32)
+    for part in blocks(len(chosen)):
+        found[part] = unit(texts.read(chosen[part]) @ model.text_weights - constant)
+    return torch.from_numpy(found)
 
 
 def _moments(vectors: Rows, rows: np.ndarray, ridge: cca.Ridge) -> cca.Side:
