@@ -122,6 +122,8 @@ class MethodRecord:
     None: there is none. Called with the record of the network, and the sections by keyword."""
     fits_closed_form: bool = False
     """Whether it fits matchers with `closed_form` at once, without epochs."""
+    able: Callable[[int], bool] = lambda images: True
+    """Whether the packages that it needs for so many images are installed."""
     refuses: Callable[[MatcherRecord], str] = lambda matcher: ""
     """Returns why the method does not work with a matcher; empty if it does."""
     contradictions: Callable[..., Iterator[str]] = lambda **given: iter(())

@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse
 import torch
 
-from crcl.methods.relink import cca, linear, posterior, sampled
+from crcl.errors import InputError
+from crcl.methods.relink import cca, linear, posterior
 from crcl.methods.relink.inputs import Stored, unit
 from crcl.methods.relink.linear import LinearModel, all_shown, divide, judge
 from crcl.methods.relink.posterior import Beliefs
@@ -224,30 +225,14 @@ def test_judging_gives_each_caption_the_numbers_of_its_own_fold() -> None:
     assert prior.rate == pytest.approx(posterior.fit_rate(found.shown)[0])
 
 
-def test_with_all_images_in_the_sample_the_numbers_are_the_exact_ones() -> None:
-    made = Made(images=100)
-    shown = divide(made.shown, NONE, folds=FOLDS, seed=0)
-    model = made.model(shown)
-    projections = model.fit(all_shown(300))
-    exact, prior = judge(vectors_of(model, all_shown(300)), shown)
-    found, same_prior = sampled.judge(model, projections)
-    assert same_prior.temperature == prior.temperature
-    assert same_prior.rate == pytest.approx(prior.rate, abs=1e-4)
-    np.testing.assert_allclose(found.shown, exact.shown, atol=1e-3)
-    np.testing.assert_allclose(found.others, exact.others, atol=1e-3)
+@pytest.mark.parametrize("images", [2, 12])
+def test_few_images_that_are_all_linked_by_decoys_are_divided_by_image_alone(images: int) -> None:
+    shown = np.concatenate([np.repeat(np.arange(images), 2), np.roll(np.arange(images), 1)])
+    divided = divide(shown, 2 * np.arange(images), folds=4, seed=0)
+    assert len(np.unique(divided.folds)) == min(images, 4)
+    assert all(len(set(divided.folds[shown == image])) == 1 for image in range(images))
 
 
-def test_a_sample_of_images_gives_nearly_the_same_beliefs_in_the_shown_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Made(images=400)
-    shown = divide(made.shown, NONE, folds=FOLDS, seed=0)
-    model = made.model(shown)
-    projections = model.fit(all_shown(1200))
-    exact, prior = judge(vectors_of(model, all_shown(1200)), shown)
-    monkeypatch.setattr(sampled, "IMAGES", 150)
-    monkeypatch.setattr(sampled, "CAPTIONS", 200)
-    found, rough = sampled.judge(model, projections)
-    assert rough.rate == pytest.approx(prior.rate, abs=0.05)
-    one, other = (posterior.beliefs(each, prior.rate, 400).shown for each in (exact, found))
-    assert np.abs(one - other).mean() < 0.05
-    assert ((found.images >= 0) & (found.images < 400)).all()
-    assert (found.images != made.shown[:, None]).all()
+def test_a_single_image_is_refused() -> None:
+    with pytest.raises(InputError, match="only one image"):
+        divide(np.zeros(5, np.int64), NONE, folds=4, seed=0)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from crcl.matchers import MatcherRecord
 from crcl.methods.base import Learner, MethodRecord, Plan
+from crcl.methods.relink import sampled, search
 from crcl.methods.relink.method import Relink
 from crcl.methods.relink.settings import RelinkSettings
 from crcl.methods.settings import LossSettings
@@ -22,6 +23,10 @@ def _companion(matcher: MatcherRecord, *, loss: LossSettings, relink: RelinkSett
     return "linear-vectors" if matcher.reads_vectors else "linear"
 
 
+def _able(images: int) -> bool:
+    return images <= sampled.EXACT or search.installed()
+
+
 RECORD = MethodRecord(
     name="relink",
     summary="learns from the images that captions belong to, as it believes (ours, not the paper's)",
@@ -30,6 +35,7 @@ RECORD = MethodRecord(
     threshold=0.5,
     companion=_companion,
     fits_closed_form=True,
+    able=_able,
 )
 
 __all__ = ["RECORD", "Relink", "RelinkSettings"]

@@ -15,7 +15,7 @@ from crcl.matchers import Ensemble, Matcher
 from crcl.matchers.base import eval_mode
 from crcl.methods.base import Learner, Partners, Plan
 from crcl.methods.epochs import CompletedSteps
-from crcl.methods.relink import linear, posterior, sampled
+from crcl.methods.relink import linear, posterior, sampled, search
 from crcl.methods.relink.cca import Projections
 from crcl.methods.relink.inputs import Rows, Stored, bag_weights, blocks, linear_rows
 from crcl.methods.relink.linear import LinearModel
@@ -124,6 +124,8 @@ class Relink:
 
     def _linear_model(self, batches: Batches) -> LinearModel:
         if self._model is None:
+            if batches.pairs.images > sampled.EXACT:
+                search.library(batches.pairs.images)  # refuses before long work
             originals = np.empty(0, np.int64) if self.plan.originals is None else self.plan.originals
             shown = linear.divide(batches.pairs.image_index, originals, folds=self.settings.folds, seed=batches.seed)
             images, texts = self._published_rows(batches) if self.plan.matcher.pretrained else linear_rows(batches)

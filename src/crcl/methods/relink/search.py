@@ -1,0 +1,89 @@
+"""The most similar images of captions among very many, by an index of package faiss.
+
+The images are divided into cells around centres (k-means). A caption is compared with the images of some cells, those
+with the most similar centres.
+"""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crcl.errors import InputError
+
+EXTRA = "pip install 'crcl[search]'"
+CELLS = 2048
+"""Cells of an index of a million images; their number grows with the square root of that of the images."""
+_PER_CELL, _ROUNDS = 64, 6  # images per cell that k-means reads, and its rounds
+_SIMILARITIES = 2**25  # computed at a time: 128 MB
+
+
+@dataclass(frozen=True)
+class Best:
+    """The most similar images of n captions, best first."""
+
+    similarities: Tensor
+    """(n, K), -inf where fewer were found"""
+    numbers: Tensor
+    """(n, K) int64, -1 where fewer were found"""
+
+    def __getitem__(self, rows: slice) -> "Best":
+        """Those of some captions."""
+        return Best(self.similarities[rows], self.numbers[rows])
+
+
+def installed() -> bool:
+    """Whether the package that searches is there."""
+    try:
+        return find_spec("faiss") is not None
+    except ValueError:  # it was marked as missing
+        return False
+
+
+def library(images: int) -> Any:
+    """Import `faiss`, an optional dependency, to search so many images."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise InputError(f"method relink on {images:,} images needs the package faiss", hint=EXTRA) from error
+    return faiss
+
+
+class Index:
+    """Unit vectors of images, to be searched by inner product. The same vectors and seed give the same index."""
+
+    def __init__(self, images: Tensor, *, seed: int = 0) -> None:
+        """Index unit vectors `(M, D)`; `seed` is that of k-means."""
+        faiss = library(len(images))
+        count, size = images.shape
+        self.cells = max(round(CELLS * (count / 1e6) ** 0.5), 1)
+        self._centres = faiss.IndexFlatIP(size)  # the index does not keep it alive
+        self._index = faiss.IndexIVFFlat(self._centres, size, self.cells, faiss.METRIC_INNER_PRODUCT)
+        self._index.cp.seed, self._index.cp.niter = seed % 2**31, _ROUNDS
+        self._index.cp.min_points_per_centroid = 1
+        read = np.sort(np.random.default_rng(seed).permutation(count)[: _PER_CELL * self.cells])
+        self._index.train(images[torch.from_numpy(read)].numpy())
+        self._index.add(images.numpy())
+
+    def search(self, texts: Tensor, count: int, *, cells: int) -> Best:
+        """The most similar `count` images in the nearest `cells` cells of each caption; `texts` is `(n, D)`."""
+        self._index.nprobe = min(cells, self.cells)
+        similarities, numbers = self._index.search(texts.numpy(), count)
+        similarities[numbers < 0] = -np.inf
+        return Best(torch.from_numpy(similarities), torch.from_numpy(numbers))
+
+
+def search_all(images: Tensor, texts: Tensor, count: int) -> Best:
+    """The most similar `count` of all images `(M, D)`, for captions `(n, D)`."""
+    best, numbers = texts.new_empty(len(texts), 0), torch.empty(len(texts), 0, dtype=torch.int64)
+    size = max(_SIMILARITIES // max(len(texts), 1), count)
+    for start in range(0, len(images), size):
+        block = texts @ images[start : start + size].T
+        found, which = block.topk(min(count, block.shape[1]), dim=1)
+        best, numbers = torch.cat([best, found], dim=1), torch.cat([numbers, which + start], dim=1)
+        best, kept = best.topk(min(count, best.shape[1]), dim=1)
+        numbers = numbers.gather(1, kept)
+    return Best(best, numbers)
