@@ -54,9 +54,9 @@ def test_the_command_line_audits_and_cleans_a_folder_as_the_guide_says(
 ) -> None:
     write_hub(drawn(), tmp_path / "flickr8k")
     monkeypatch.chdir(tmp_path)
-    done = call(capsys, monkeypatch, *"audit flickr8k --set method=relink --set matcher.name=linear".split())
+    done = call(capsys, monkeypatch, "audit", "flickr8k", "--set", "method=relink", "--set", "matcher.name=linear")
     assert done.code == 0, done.err
-    done = call(capsys, monkeypatch, *"clean flickr8k-audit/run -o cleaned".split())
+    done = call(capsys, monkeypatch, "clean", "flickr8k-audit/run", "-o", "cleaned")
     assert (done.code, "written to cleaned" in done.out + done.err) == (0, True)
     names = sorted(file.name for file in (tmp_path / "flickr8k/data").iterdir())
     assert sorted(file.name for file in (tmp_path / "cleaned/data").iterdir()) == names

@@ -10,6 +10,7 @@ import os
 import re
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from crcl.data.pictures.files import check_name
 from crcl.data.rows.cells import Cells
 from crcl.errors import InputError
 
-_CHUNK = 128 * 2**20  # bytes of images that are kept; larger row groups are read in parts
+_CHUNK = 64 * 2**20  # bytes of images that are read at once; larger row groups are read in parts
 _BATCH = 256  # rows that are looked at together when a column is passed through
 
 
@@ -219,20 +220,27 @@ class _Reader:
         self.lock = threading.Lock()
         self.batches: Iterator[tuple[int, pa.Array]] = iter(())
         self.number = -1  # of the file that is read
-        self.group = range(0)  # rows of the row group that is read
-        self.begin, self.held = 0, pa.array([], pa.binary())  # images that are kept, and the row of the first
+        self.next = range(0)  # rows of the row group that is read, which are still to come
+        self.kept: deque[tuple[int, int, pa.Array]] = deque(maxlen=2)  # file, first row and images; threads may go back
 
     def read(self, name: str) -> bytes | None:
         """The bytes of an image; None where the file has none."""
         row = self._row(name)
+        number = bisect_right(self.starts, row) - 1
+        within = row - int(self.starts[number])
         with self.lock:
-            number = bisect_right(self.starts, row) - 1
-            within = row - int(self.starts[number])
-            if number != self.number or within not in self.group or within < self.begin:
-                self._start(number, within)
-            while within >= self.begin + len(self.held):
-                self.begin, self.held = next(self.batches)
-            return self.held[within - self.begin].as_py()
+            while True:
+                for file, begin, held in self.kept:
+                    if file == number and begin <= within < begin + len(held):
+                        return held[within - begin].as_py()
+                if number != self.number or within not in self.next:
+                    self._start(number, within)
+                rest, self.number = self.next, -1  # begin again if this fails
+                begin, held = next(self.batches, (within, None))
+                if held is None:
+                    raise UnusableError("the Parquet file has fewer rows than it says")
+                self.kept.append((number, begin, held))
+                self.number, self.next = number, range(begin + len(held), rest.stop)
 
     def _row(self, name: str) -> int:
         if name in self.row_of:
@@ -250,28 +258,22 @@ class _Reader:
 
     def _start(self, number: int, within: int) -> None:
         """Begin to read the row group that has a row."""
-        self.number, self.group = -1, range(0)  # stays so if it fails
-        self.held = pa.array([], pa.binary())
-        self.batches = self._parts(number, within)
-        self.begin = next(self.batches)[0]
+        self.number = -1  # stays so if it fails
+        with self.images.opened(number) as file:
+            ends = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
+        group = int(np.searchsorted(ends, within, side="right"))
+        begin = int(ends[group - 1]) if group else 0
+        self.batches = self._parts(number, group, begin)
+        self.next = range(begin, int(ends[group]))
         self.number = number
 
-    def _parts(self, number: int, within: int) -> Iterator[tuple[int, pa.Array]]:
+    def _parts(self, number: int, group: int, begin: int) -> Iterator[tuple[int, pa.Array]]:
+        """The images of a row group, all together or in parts."""
         cells = self.images.cells
         with self.images.opened(number) as file:
-            begin = 0
-            for group in range(file.num_row_groups):
-                about = file.metadata.row_group(group)
-                if within < begin + about.num_rows:
-                    break
-                begin += about.num_rows
-            self.group = range(begin, begin + about.num_rows)
-            yield begin, self.held
-            size = next(
-                column.total_uncompressed_size
-                for column in map(about.column, range(about.num_columns))
-                if column.path_in_schema == cells.content
-            )
+            about = file.metadata.row_group(group)
+            columns = [about.column(place) for place in range(about.num_columns)]
+            size = next(each.total_uncompressed_size for each in columns if each.path_in_schema == cells.content)
             rows = about.num_rows if size <= _CHUNK else max(1, about.num_rows * _CHUNK // (2 * size))
             for batch in file.iter_batches(rows, row_groups=[group], columns=[cells.content], use_threads=False):
                 yield begin, cells.contents_of(batch)
