@@ -19,7 +19,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from crcl import losses
     from crcl.api.auditing import audit, clean
-    from crcl.api.reading import extract_features, info, inject_noise, read
+    from crcl.api.reading import extract_features, extract_text_features, info, inject_noise, read
     from crcl.api.scoring import evaluate, load, plot
     from crcl.api.studies import demo, reproduce
     from crcl.api.training import export, import_checkpoint, train
@@ -48,6 +48,7 @@ _HOMES = {
     "evaluate": "api.scoring",
     "export": "api.training",
     "extract_features": "api.reading",
+    "extract_text_features": "api.reading",
     "import_checkpoint": "api.training",
     "info": "api.reading",
     "inject_noise": "api.reading",
@@ -76,6 +77,7 @@ __all__ = [
     "evaluate",
     "export",
     "extract_features",
+    "extract_text_features",
     "import_checkpoint",
     "info",
     "inject_noise",

@@ -223,3 +223,14 @@ def test_a_run_goes_on_from_another_run_on_vectors(data: Path, tmp_path: Path) -
     )
     second = session.train(chosen, tmp_path / "second")
     assert second.sizes == first.sizes
+
+
+def test_vectors_of_two_models_are_projected_even_if_they_have_one_size() -> None:
+    images, texts = vectors(5, 16), vectors(4, 16, seed=1)
+    for embedding in (8, 16):
+        matcher = Dual(features=16, text_features=16, embedding=embedding, aligned=False)
+        assert matcher.encode_images(images, torch.ones(5, 1, dtype=torch.bool)).features.shape == (5, embedding)
+        cosine = torch.nn.functional.cosine_similarity(images, texts[:, 0][None], dim=2)
+        assert (similarities(matcher, images, texts) - cosine).abs().max() > 0.1
+    same, other = (Dual(features=16, text_features=16, embedding=8, aligned=value) for value in (True, False))
+    assert set(same.state_dict()) < set(other.state_dict())

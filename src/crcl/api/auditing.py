@@ -23,6 +23,7 @@ from crcl.auditing.thresholds import Choice
 from crcl.data import decoys as known_mismatches
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, Interrupted
+from crcl.features.sentences import check_way
 from crcl.retrieval.model import Model
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
@@ -35,6 +36,9 @@ def audit(
     images: str | Path | None = None,
     data: Any = None,
     model: str | None = None,
+    text_model: str | None = None,
+    long_captions: str | None = None,
+    matcher: str | None = None,
     threshold: float | None = None,
     precision: float | None = None,
     suggest: int = SUGGESTED,
@@ -53,7 +57,7 @@ def audit(
     estimates its precision and recall. The method is `relink`: with a network, or by its linear model alone where
     there are few pairs; `settings={"method": "crcl"}` trains CRCL. Every step is saved in `folder`, and the same call
     resumes it. Given a run, the audit judges the run's training pairs; parameters of the training (`folder`, `model`,
-    `decoys`, `preset`, `seed`, `settings`, `overwrite`) are refused.
+    `text_model`, `long_captions`, `matcher`, `decoys`, `preset`, `seed`, `settings`, `overwrite`) are refused.
 
     Args:
         source: Pairs, or anything that `read` takes; or a run.
@@ -61,7 +65,12 @@ def audit(
             data in memory.
         images: The folder of the image files; the data's own, if not given.
         data: The data of a run, if it has moved: a path or pairs.
-        model: Vision model for the images: a saved model's folder or a hub name. Photos need one.
+        model: Model for the images: a saved model's folder or a hub name. Photos need one. The text side of CLIP and
+            SigLIP reads the captions too; with a `matcher` of words, captions are read word by word.
+        text_model: Model for the captions, if it is another one: CLIP, SigLIP or a sentence encoder.
+        long_captions: What becomes of captions that are longer than the model reads: `cut`, if not given; `mean`, the
+            mean of their sentences; or `least`, the sentence that fits the image least.
+        matcher: `vse`, `dual`, ...: docs/train.md; chosen by the data, if not given.
         threshold: Flag all pairs with a lower correspondence.
         precision: Or flag as many as possible at this estimated precision, such as 0.95. With neither, the threshold
             has the best estimated F1; without decoys it is the method's own.
@@ -89,7 +98,13 @@ def audit(
     folder_of_images = None if images is None else Path(images)
     if is_run(source):
         opened = open_model(source, device=device, memory=memory)
-        training = {"folder": folder, "model": model, "decoys": decoys, "preset": preset, "seed": seed}
+        training: dict[str, Any] = {
+            "folder": folder,
+            "model": model,
+            "text_model": text_model,
+            "long_captions": long_captions,
+        }
+        training |= {"matcher": matcher, "decoys": decoys, "preset": preset, "seed": seed}
         _refuse_training(source, training | {"settings": settings, "overwrite": overwrite or None})
         pairs = run_data(opened.config, data, images=folder_of_images)
     else:
@@ -98,12 +113,14 @@ def audit(
             raise InputError("this is data, not a run", where=pairs.name, hint="leave {data} out")
         how = Preparation(
             model=model,
+            text_model=text_model,
+            long_captions=check_way(long_captions or "cut"),
             decoys=known_mismatches.SHARE if decoys is None else decoys,
             preset=preset,
             seed=seed or 0,
             device=device,
             memory=memory,
-            settings=as_settings(settings),
+            settings=(*(() if matcher is None else (f"matcher.name={matcher}",)), *as_settings(settings)),
             overwrite=overwrite,
         )
         run, pairs = prepare(pairs, audit_folder(source, folder), how, progress=shown)
@@ -120,6 +137,8 @@ def clean(
     *,
     threshold: float | None = None,
     precision: float | None = None,
+    keep: float | None = None,
+    wrong_at_most: float | None = None,
     relink: float | None = None,
     mark: bool = False,
     images: Literal["link", "copy"] | None = None,
@@ -135,6 +154,9 @@ def clean(
         path: The file or the folder to write, in the layout of the data. The data itself is never touched.
         threshold: Remove pairs with a lower correspondence.
         precision: Or remove as many as possible at this estimated precision.
+        keep: Or keep this share of the judged pairs, the most believed, such as 0.3.
+        wrong_at_most: Or remove as few as possible, so that at most this share of the kept pairs is mismatched, as
+            estimated, such as 0.05.
         relink: Move captions that belong to another image with at least this belief, such as 0.9, to that image; only
             their image changes. The run must be trained with method `relink`.
         mark: Keep all rows, and add a column `correspondence` instead.
@@ -152,7 +174,7 @@ def clean(
         >>> crcl.clean("pairs-audit/run", "cleaner.csv", threshold=0.2)
         Cleaned(removed=7, kept=105, unjudged=24, moved=0, threshold=0.2)
     """
-    choice = Choice(threshold, precision)
+    choice = Choice(threshold, precision, keep, wrong_at_most)
     opened = Run.open(path_of(run))
     config = stored_config(opened)
     pairs = run_data(config, data)

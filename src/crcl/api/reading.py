@@ -1,4 +1,4 @@
-"""Public functions for data: read, info, extract_features, inject_noise."""
+"""Public functions for data: read, info, extract_features, extract_text_features, inject_noise."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from crcl.api.common import AnyRun, Shown, pairs_of, path_of, receiver
-from crcl.auditing.prepare import report_skipped
+from crcl.auditing.making import Models, make_texts, report_skipped
 from crcl.config import describe_keys
 from crcl.data import noise as noise_index
 from crcl.data.images import MOST_PIXELS
@@ -17,8 +17,10 @@ from crcl.data.rows.tables import Columns
 from crcl.data.sources import layout_of
 from crcl.data.sources.base import Given, Names
 from crcl.errors import InputError
-from crcl.features.choice import choose_extractor
+from crcl.features.choice import choose_encoder, choose_extractor
 from crcl.features.extract import Extracted, extract
+from crcl.features.sentences import check_way
+from crcl.features.texts import ExtractedTexts
 from crcl.retrieval.model import Model
 from crcl.runs.describe import describe
 from crcl.runs.folder import Run
@@ -107,6 +109,7 @@ def extract_features(
     batch_size: int = 32,
     cache: str | Path | None = None,
     megapixels: float = MOST_PIXELS / 1e6,
+    workers: int | None = None,
     device: str = "auto",
     overwrite: bool = False,
     progress: Shown = False,
@@ -125,6 +128,7 @@ def extract_features(
         batch_size: Number of images that the model reads at once.
         cache: Where features are cached by content; `folder/cache` if not given.
         megapixels: Larger images are skipped before they are decoded.
+        workers: Processes that decode images; the number of cores but at most 4, if not given.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         overwrite: Replace features made in another way.
         progress: True shows progress on the terminal; a `Progress` of your own receives it.
@@ -153,11 +157,56 @@ def extract_features(
         cache=None if cache is None else Path(cache),
         batch_size=batch_size,
         most_pixels=round(megapixels * 1e6),
+        workers=workers,
         overwrite=overwrite,
         progress=shown,
     )
     report_skipped(made, Path(folder), shown)
     return made
+
+
+def extract_text_features(
+    source: Any,
+    folder: str | Path,
+    *,
+    model: str,
+    long_captions: str = "cut",
+    cache: str | Path | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
+    progress: Shown = False,
+) -> ExtractedTexts:
+    """Make a vector of each caption of a table: by the text side of CLIP or SigLIP, or by a sentence encoder.
+
+    Args:
+        source: Pairs, or a table in any layout that `read` takes.
+        folder: Where `text_features.npy` goes, one vector for each row. The same call resumes after an interruption.
+        model: CLIP, SigLIP or a sentence encoder: a saved model's folder or its name on the hub.
+        long_captions: What becomes of a caption that is longer than the model reads: `cut`; `mean`, the mean of its
+            sentences' vectors; or `least`, that of the sentence that fits the image least: `folder` must then have
+            vectors of the images by the same model (`extract_features` with `whole`).
+        cache: Where vectors are cached by content; `folder/cache` if not given.
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+        overwrite: Replace vectors made in another way.
+        progress: True shows progress on the terminal; a `Progress` of your own receives it.
+
+    Returns:
+        How many captions have vectors, their size, and how many are longer than the model reads.
+
+    Example:
+        >>> crcl.extract_text_features("pairs.csv", "features", model="openai/clip-vit-base-patch32").size
+        512
+    """
+    models = Models(model=model, long_captions=check_way(long_captions))
+    return make_texts(
+        pairs_of(source),
+        choose_encoder(None, model, device=device),
+        Path(folder),
+        models,
+        cache=None if cache is None else Path(cache),
+        overwrite=overwrite,
+        progress=receiver(progress),
+    )
 
 
 def inject_noise(

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from crcl.api.common import AnyRun, Settings, Shown, as_settings, pairs_of, path_of, receiver
-from crcl.auditing.prepare import Preparation, finds_images, with_features
+from crcl.auditing.making import Models, finds_images, wants_vectors, with_features
+from crcl.features.sentences import check_way
 from crcl.progress import ProgressGroup
 from crcl.retrieval import export as exporting
 from crcl.retrieval.export_onnx import save_onnx
@@ -24,6 +25,8 @@ def train(
     decoys: float | None = None,
     seed: int | None = None,
     model: str | None = None,
+    text_model: str | None = None,
+    long_captions: str = "cut",
     start: AnyRun | None = None,
     preset: str | None = None,
     config: str | Path | None = None,
@@ -44,6 +47,9 @@ def train(
         decoys: Add known mismatches as a share of the pairs, such as 0.05: an audit then estimates its precision.
         seed: Seed of weights, batches and augmentation.
         model: Vision model for features of a table's images, where it has none; a saved model's folder or a hub name.
+            For matchers that read vectors (`dual`), its text side gives those of the captions.
+        text_model: Model for vectors of the captions, if it is another one: CLIP, SigLIP or a sentence encoder.
+        long_captions: What becomes of captions that are longer than this model reads: `cut`, `mean` or `least`.
         start: A run to continue from: its matcher, vocabulary and correspondences.
         preset: A shipped set of settings, such as `cpu` or `f30k-vse`.
         config: A TOML file of settings.
@@ -63,9 +69,7 @@ def train(
     """
     shown, path = receiver(progress), Path(run)
     pairs = pairs_of(data).save(path.with_name(f"{path.name}-data"))
-    if not pairs.has_features and (model is not None or finds_images(pairs)):
-        how = Preparation(model=model, overwrite=overwrite)
-        pairs = with_features(pairs, path.with_name(f"{path.name}-features"), how, settled=resume, progress=shown)
+    models = Models(model, text_model, check_way(long_captions))
     given = {
         "method": method,
         "matcher.name": matcher,
@@ -74,14 +78,21 @@ def train(
         "train.seed": seed,
         "train.start": None if start is None else str(Path(path_of(start)).absolute()),
     }
-    location = {} if pairs.location is None else pairs.location.absolute().settings()
-    chosen: dict[str, Any] = {
-        "preset": preset,
-        "file": config,
-        "base": location | {key: value for key, value in given.items() if value is not None},
-        "settings": as_settings(settings),
-    }
+    base = {key: value for key, value in given.items() if value is not None}
+    if text_model is not None and not models.aligned:
+        base["matcher.aligned"] = False  # the cosine of vectors of two models means nothing
+    chosen: dict[str, Any] = {"preset": preset, "file": config, "base": base, "settings": as_settings(settings)}
     resumes = resume and path.is_dir()
+    planned = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
+    vectors = (model is not None or text_model is not None) and wants_vectors(
+        pairs, models, planned.matcher.name, shown
+    )
+    lacks_images = not pairs.has_features and (model is not None or finds_images(pairs))
+    if lacks_images or (vectors and not pairs.has_text_features) or text_model is not None:
+        folder = path.with_name(f"{path.name}-features")
+        by = models if not pairs.has_features else Models(None, models.text_model or model, models.long_captions)
+        pairs = with_features(pairs, folder, by, vectors=vectors, settled=resume, overwrite=overwrite, progress=shown)
+    chosen["base"] = base | ({} if pairs.location is None else pairs.location.absolute().settings())
     full = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
     if resumes:
         report_finished(Run.open(path), full, shown)

@@ -6,8 +6,8 @@ from pathlib import Path
 from crcl.auditing.clean import PLAIN, Cleaned, Cleaning, clean, refuse_output
 from crcl.auditing.copies import find_duplicates
 from crcl.auditing.findings import find
+from crcl.auditing.making import recorded_image_folder
 from crcl.auditing.partners import check_relink, moves
-from crcl.auditing.prepare import recorded_image_folder
 from crcl.auditing.result import Audit, Origin, suggest_more
 from crcl.auditing.thresholds import Choice, choose_threshold, read_correspondences, refuse_unsure
 from crcl.config import Config

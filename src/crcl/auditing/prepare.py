@@ -1,37 +1,33 @@
 """Training a run to audit: features where the data has none, then a training with decoys."""
 
-import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from crcl.auditing.making import Models, wants_vectors, with_features
 from crcl.config import Config, given
 from crcl.data.decoys import SHARE
 from crcl.data.files import SHOWN
 from crcl.data.pairs import Pairs
-from crcl.data.pictures.base import UnusableError
-from crcl.data.pictures.files import Files
 from crcl.errors import InputError
-from crcl.features.choice import choose_extractor
-from crcl.features.extract import Extracted, extract
-from crcl.features.provenance import ABOUT
+from crcl.features.sentences import LongCaptions
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
 from crcl.progress import SILENT, Progress
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.runs.restore import choose_device
-from crcl.storage import write_bytes
 from crcl.training import session
 
 FEW = 4000
 """With fewer pairs than this, an audit fits the linear model alone."""
 MANY = 150_000
-"""With more pairs than this, an audit trains by the preset's method: comparing all captions with all images is slow."""
+"""With more pairs than this, an audit fits the linear model alone on vectors, if images can be searched; else it trains
+by the preset's method, since comparing all captions with all images is slow."""
 _SUITED = {True: "embeddings", False: "cpu"}
 """Presets for data with vectors of captions, and for other data."""
 _SCHEDULE = ("train.pieces", "train.lr_update", "ledger.freeze_epochs")
@@ -42,7 +38,11 @@ class Preparation:
     """How to train for an audit."""
 
     model: str | None = None
-    """Vision model for the images; without one the built-in pixel grid."""
+    """Model for the images, and for the captions if it has a text side; without one the built-in pixel grid."""
+    text_model: str | None = None
+    """Model for vectors of the captions, if it is another one."""
+    long_captions: LongCaptions = "cut"
+    """What becomes of captions that are longer than a model of vectors reads."""
     decoys: float = SHARE
     """Known mismatches to add, as a share of the pairs."""
     preset: str | None = None
@@ -54,6 +54,18 @@ class Preparation:
     """`key=value` settings of the training."""
     overwrite: bool = False
     """Train again in place of an earlier audit, instead of resuming it."""
+
+    @property
+    def models(self) -> Models:
+        """The models that features are made by."""
+        return Models(self.model, self.text_model, self.long_captions)
+
+    def matcher(self) -> str | None:
+        """The matcher that was chosen, by name or with a preset; None if the data decides."""
+        named = given(self.settings).get("matcher.name")
+        if self.preset is None:
+            return None if named is None else str(named)
+        return session.new_config(preset=self.preset, base=self.base(), settings=self.settings).matcher.name
 
     def base(self) -> dict[str, Any]:
         """These options as settings of a config."""
@@ -70,7 +82,8 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
     """
     choose_device(how.device)
     pairs = pairs.without_empty() if pairs.is_table else pairs
-    plan_training(pairs, how)  # wrong settings are refused before long work
+    vectors = wants_vectors(pairs, how.models, how.matcher(), progress)
+    plan_training(pairs, how, vectors=vectors)  # wrong settings are refused before long work
     path = folder / "run"
     resumes = (path / "config.json").is_file() and not how.overwrite
     if resumes:
@@ -80,8 +93,20 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
     _report_empty(pairs.check(), progress)
     pairs = pairs.save(folder / "data")
     with _explain_existing(path, exists=resumes):
-        pairs = with_features(pairs, folder / "features", how, settled=resumes, progress=progress)
-    config = plan_training(pairs, how, pairs=len(pairs.split("train")))
+        pairs = with_features(
+            pairs,
+            folder / "features",
+            how.models,
+            vectors=vectors,
+            device=how.device,
+            settled=resumes,
+            overwrite=how.overwrite,
+            progress=progress,
+        )
+    count = len(pairs.split("train"))
+    config = plan_training(pairs, how, vectors=vectors, pairs=count)
+    if how.preset is None and pairs.has_text_features:
+        _report_slower(given(how.settings), count, config.method, progress)
     with _explain_existing(path, exists=path.exists() and not how.overwrite):
         run = session.train(
             config, path, pairs=pairs, resume=not how.overwrite, overwrite=how.overwrite, progress=progress
@@ -89,44 +114,19 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
     return run, pairs
 
 
-def with_features(pairs: Pairs, folder: Path, how: Preparation, *, settled: bool, progress: Progress) -> Pairs:
-    """The pairs with features of their images; makes them in `folder` if there are none or a model is given."""
-    if pairs.has_features and how.model is None:
-        if pairs.is_table and pairs.location is not None and pairs.location.features is None:
-            progress.note(f"using the features beside {pairs.name}; name a vision model to make others")
-        return pairs
-    extractor = choose_extractor(how.model, device=how.device, progress=progress)
-    made = extract(
-        pairs.wanted_images(), extractor, folder, overwrite=how.overwrite, settled=settled, progress=progress
-    )
-    report_skipped(made, folder, progress)
-    if isinstance(pairs.pictures, Files) and pairs.pictures.folder is not None:
-        _record_image_folder(folder / ABOUT, pairs.pictures.folder)
-    return pairs.with_features(folder / "features.npy", folder / "ids.txt")
-
-
-def finds_images(pairs: Pairs) -> bool:
-    """Whether image files of the pairs exist, so that features can be made."""
-    for wanted in pairs.wanted_images()[:SHOWN] if pairs.pictures is not None else ():
-        with suppress(UnusableError):
-            wanted.read()
-            return True
-    return False
-
-
-def report_skipped(made: Extracted, folder: Path, progress: Progress) -> None:
-    """Report images that could not be used, and where the reasons are."""
-    if made.skipped:
-        progress.note(
-            f"{len(made.skipped):,} images were skipped, so training leaves their pairs out; see "
-            f"{folder / 'skipped.csv'} for the reasons"
-        )
-
-
 def _report_empty(rows: np.ndarray, progress: Progress) -> None:
     if len(rows):
         shown = ", ".join(str(row + 1) for row in rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
         progress.note(f"{len(rows):,} rows without an image or a caption are left out and not judged: {shown}")
+
+
+def _report_slower(settings: Mapping[str, Any], pairs: int, method: str, progress: Progress) -> None:
+    """Report that a package is missing with which so many pairs of vectors would be judged sooner."""
+    if pairs > MANY and not {"method", "matcher.name"} & set(settings) and not METHODS[_closed_form()].able(pairs):
+        progress.note(
+            f"{pairs:,} pairs are trained by {method}; {_closed_form()} takes less time and finds the images that "
+            "captions belong to, but needs the package faiss: pip install 'crcl[search]'"
+        )
 
 
 def _refuse_other(pairs: Pairs, run: Path) -> None:
@@ -156,10 +156,19 @@ def _explain_existing(run: Path, *, exists: bool) -> Iterator[None]:
         raise InputError.several([error, ways]) from error
 
 
-def plan_training(data: Pairs, how: Preparation, *, pairs: int | None = None) -> Config:
-    """The config of the training, suited to so many training pairs unless a preset is given."""
-    where, vectors = data.location, data.has_text_features
+def plan_training(data: Pairs, how: Preparation, *, pairs: int | None = None, vectors: bool | None = None) -> Config:
+    """The config of the training, suited to so many training pairs unless a preset is given.
+
+    Args:
+        data: The pairs.
+        how: How to train.
+        pairs: The number of training pairs, if known.
+        vectors: Whether captions are read as vectors; by default if they have any.
+    """
+    where, vectors = data.location, data.has_text_features if vectors is None else vectors
     base = how.base() | ({} if where is None else where.absolute().settings())
+    if vectors and how.text_model is not None and not how.models.aligned:
+        base["matcher.aligned"] = False  # the cosine of vectors of two models means nothing
     if how.preset is None:
         base |= suited(given(how.settings), pairs=pairs, vectors=vectors)
     return session.new_config(preset=how.preset or _SUITED[vectors], base=base, settings=how.settings)
@@ -174,9 +183,10 @@ def suited(settings: Mapping[str, Any], *, pairs: int | None, vectors: bool) -> 
         vectors: Whether captions have vectors.
     """
     few, many = pairs is not None and pairs < FEW, pairs is not None and pairs > MANY
-    method = next(name for name, record in METHODS.items() if record.fits_closed_form)
-    chosen: dict[str, Any] = {} if many else {"method": method}
-    if few and settings.get("method", method) == method:
+    method = _closed_form()
+    linear = few or (many and vectors and METHODS[method].able(pairs or 0))
+    chosen: dict[str, Any] = {} if many and not linear else {"method": method}
+    if linear and settings.get("method", method) == method:
         chosen["matcher.name"] = next(
             name for name, record in MATCHERS.items() if record.closed_form and record.reads_vectors == vectors
         )
@@ -186,18 +196,6 @@ def suited(settings: Mapping[str, Any], *, pairs: int | None, vectors: bool) -> 
     return chosen
 
 
-def _record_image_folder(about: Path, images: Path) -> None:
-    """Record the folder of the images beside their features, for later reports."""
-    known = json.loads(about.read_text("utf-8")) | {"folder": str(images.absolute())}
-    write_bytes(about, (json.dumps(known, indent=1) + "\n").encode(), advice="make room and try again")
-
-
-def recorded_image_folder(features: str | None) -> Path | None:
-    """The folder of the images that features were made from, if it is recorded and still exists."""
-    if features is None:
-        return None
-    try:
-        folder = Path(json.loads(Path(features).with_name(ABOUT).read_text("utf-8"))["folder"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return folder if folder.is_dir() else None
+def _closed_form() -> str:
+    """The method that fits linear models."""
+    return next(name for name, record in METHODS.items() if record.fits_closed_form)

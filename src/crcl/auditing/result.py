@@ -16,7 +16,7 @@ from crcl.auditing.findings import Findings, check_output, write_table
 from crcl.auditing.partners import check_relink, moves, read_partners
 from crcl.auditing.report.page import check_report_folder, write_report
 from crcl.auditing.suggestions import Suggestions, join, suggest, suggest_believed
-from crcl.auditing.summary import Interval, caveats, summary
+from crcl.auditing.summary import Interval, caveats, summary, unread
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.base import Pictures
@@ -176,7 +176,7 @@ class Audit:
 
     def caveats(self) -> list[str]:
         """Reasons to trust the threshold less than the order of the pairs, in sentences."""
-        return caveats(self.findings, self.estimate)
+        return [*caveats(self.findings, self.estimate), *unread(self.run.made)]
 
     def at(
         self, *, threshold: float | None = None, precision: float | None = None, progress: Progress = SILENT

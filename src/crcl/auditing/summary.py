@@ -1,5 +1,7 @@
 """What an audit found, in sentences, and the numbers in them."""
 
+from typing import Any
+
 import numpy as np
 
 from crcl.auditing.estimate import Estimate
@@ -83,6 +85,18 @@ def caveats(audit: Findings, estimate: Estimate | None = None) -> list[str]:
         f"The mean correspondence is {mean:.3f}, which is low: with few pairs, few epochs or many captions that say "
         "the same, correspondences stay low. Trust the order of the pairs more than the threshold, and choose one by "
         "looking at the pairs around it."
+    ]
+
+
+def unread(made: dict[str, Any]) -> list[str]:
+    """How many captions were cut, in a sentence; `made` is what a run knows of its features."""
+    text = made.get("text")
+    cut, captions, reads = (text.get(name) if isinstance(text, dict) else 0 for name in ("cut", "captions", "reads"))
+    if not (type(cut) is int and type(captions) is int and 0 < cut <= captions):
+        return []
+    return [
+        f"{cut:,} of {captions:,} captions ({percent(cut / captions, 1)}) are longer than the {reads} tokens that the "
+        "text model reads: what comes after was not judged."
     ]
 
 

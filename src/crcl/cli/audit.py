@@ -33,6 +33,7 @@ from crcl.cli.options import (
 from crcl.data.decoys import SHARE
 from crcl.data.sources import layout_of
 from crcl.errors import Interrupted
+from crcl.matchers import MATCHERS
 from crcl.runs.folder import Run
 
 TRAINING = "Given data, not a run"
@@ -63,8 +64,26 @@ def audit(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Vision model for the images: a saved model's folder or a hub name.", rich_help_panel=TRAINING
+            help="CLIP, SigLIP or DINOv2, for images and, if it can, captions: a saved model's folder or a hub name.",
+            rich_help_panel=TRAINING,
         ),
+    ] = None,
+    text_model: Annotated[
+        str | None,
+        typer.Option(
+            help="Another model for the captions: a sentence encoder, CLIP or SigLIP.", rich_help_panel=TRAINING
+        ),
+    ] = None,
+    long_captions: Annotated[
+        str | None,
+        typer.Option(
+            help="Captions longer than the model reads are cut, or read by sentences: cut, mean or least.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    matcher: Annotated[
+        str | None,
+        typer.Option(help=f"By the data if not given: {', '.join(MATCHERS)}.", rich_help_panel=TRAINING),
     ] = None,
     folder: Annotated[
         Path | None,
@@ -143,6 +162,9 @@ def audit(
         images=images,
         data=data if given_data else moved(source, data, features, ids, text_features),
         model=model,
+        text_model=text_model,
+        long_captions=long_captions,
+        matcher=matcher,
         threshold=threshold,
         precision=precision,
         suggest=suggest,

@@ -27,5 +27,10 @@ def spell(name: str) -> str:
     return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
 
 
-_COMMANDS = {"extract_features": "features", "import_checkpoint": "import", "inject_noise": "noise"}
+_COMMANDS = {
+    "extract_features": "features",
+    "extract_text_features": "features --texts",
+    "import_checkpoint": "import",
+    "inject_noise": "noise",
+}
 _OPTIONS = {"whole": "--global", "similarities": "--save-sims", "settings": "--set", "run": "-o", "path": "-o"}

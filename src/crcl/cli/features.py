@@ -1,4 +1,4 @@
-"""`crcl features`: features of image files."""
+"""`crcl features`: features of image files, and vectors of captions."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,7 @@ from crcl.cli.options import CaptionColumn, Device, ImageColumn, Images, Layout,
 from crcl.data.images import MOST_PIXELS
 from crcl.data.pairs import Pairs
 from crcl.data.sources import layout_of
+from crcl.errors import InputError
 
 
 def features(
@@ -28,6 +29,12 @@ def features(
     pixels: Annotated[
         bool, typer.Option("--pixels", help="Write the pixels that --model reads, to fine-tune it (--matcher clip).")
     ] = False,
+    texts: Annotated[
+        bool, typer.Option("--texts", help="Make vectors of a table's captions instead, by --model.")
+    ] = False,
+    long_captions: Annotated[
+        str, typer.Option(help="With --texts, of captions longer than the model reads: cut, mean or least.")
+    ] = "cut",
     batch_size: Annotated[int, typer.Option(min=1, help="Images that the model reads at once.")] = 32,
     cache: Annotated[
         Path | None, typer.Option(help="Where features are cached by content; FOLDER/cache, if not given.")
@@ -35,6 +42,9 @@ def features(
     megapixels: Annotated[
         float, typer.Option(min=0.001, max=178, help="Larger images are skipped, before they are decoded.")
     ] = MOST_PIXELS / 1e6,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that decode images; the number of cores, at most 4.")
+    ] = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
     image_column: ImageColumn = "image",
@@ -45,6 +55,8 @@ def features(
 
     Example: `crcl features pairs.csv --images photos -o features --model openai/clip-vit-base-patch32`
 
+    With --texts, vectors of captions: by the text side of CLIP or SigLIP, or by a sentence encoder.
+
     Images that cannot be used are listed in skipped.csv with the reason. After Ctrl-C the same command continues.
     """
     source: Pairs | list[Path] = sources
@@ -53,6 +65,9 @@ def features(
         source = pairs_of(
             sources[0], images=images, image_column=image_column, caption_column=caption_column, layout=layout
         )
+    if texts:
+        _of_texts(source, sources[0], folder, model, long_captions, cache, device, overwrite)
+        return
     made = crcl.extract_features(
         source,
         folder,
@@ -64,6 +79,7 @@ def features(
         batch_size=batch_size,
         cache=cache,
         megapixels=megapixels,
+        workers=workers,
         device=device,
         overwrite=overwrite,
         progress=shown,
@@ -75,3 +91,32 @@ def features(
         if pixels:
             words += ["--preset", "clip", "--set", f"matcher.model={model}"]
         show_next(["train", str(sources[0]), "-o", "RUN", *words])
+
+
+def _of_texts(
+    source: Pairs | list[Path],
+    name: Path,
+    folder: Path,
+    model: str | None,
+    long_captions: str,
+    cache: Path | None,
+    device: str,
+    overwrite: bool,
+) -> None:
+    if not isinstance(source, Pairs):
+        raise InputError("has no captions", where=name, hint="give a table with --texts")
+    if model is None:
+        raise InputError("captions need a model", hint="give --model with --texts: CLIP, SigLIP or a sentence encoder")
+    made = crcl.extract_text_features(
+        source,
+        folder,
+        model=model,
+        long_captions=long_captions,
+        cache=cache,
+        device=device,
+        overwrite=overwrite,
+        progress=shown,
+    )
+    say(f"{made.captions:,} captions, {made.size} numbers each ({made.computed:,} computed now), in {folder}")
+    words = ["--text-features", str(folder / "text_features.npy")]
+    show_next(["train", str(name), "-o", "RUN", "--preset", "embeddings", "--features", "FEATURES.npy", *words])

@@ -61,6 +61,12 @@ def train(
     model: Annotated[
         str | None, typer.Option(help="Vision model for images without features: a saved model's folder or a hub name.")
     ] = None,
+    text_model: Annotated[
+        str | None, typer.Option(help="Another model for vectors of captions: a sentence encoder, CLIP or SigLIP.")
+    ] = None,
+    long_captions: Annotated[
+        str, typer.Option(help="Captions longer than this model reads are cut, or read by sentences: cut, mean, least.")
+    ] = "cut",
     features: Features = None,
     text_features: TextFeatures = None,
     ids: Ids = None,
@@ -94,6 +100,8 @@ def train(
         decoys=decoys,
         seed=seed,
         model=model,
+        text_model=text_model,
+        long_captions=long_captions,
         start=start,
         preset=preset,
         config=file,

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcl.data.shards import open_vectors
 from crcl.errors import InputError, TrainingError
 from crcl.features.cache import ADVICE, Cache
 from crcl.features.encoder import Division, Encoder, describe_encoder, divide, mean_vector
@@ -137,7 +136,7 @@ def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> dict[str, Any] 
     if not (folder / FILE).exists():
         return None
     if known.get("key") == key:
-        return known if len(open_vectors(folder / FILE)) or overwrite else None
+        return known
     if not overwrite:
         what = "another text model or other settings" if known.get("key") else "captions that were not made by crcl"
         hint = "name another folder, or pass {overwrite} to replace them"
