@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from embedded import write_embeddings
 from PIL import Image
 from tiny import LEARNING, SMALL, Answer, call, command, write_folder
 
-from crcl.auditing.prepare import FEW, MANY, Preparation, plan_training, suited
+from crcl.auditing.prepare import FEW, MANY, Preparation, _report_slower, plan_training, suited
 from crcl.config import Config, load
 from crcl.data import scenes
 from crcl.data.pairs import Pairs
+from crcl.progress import Progress
 from crcl.runs.folder import Run
 
 pytestmark = pytest.mark.slow  # nearly all of them need the audit that the first one makes
@@ -368,16 +370,41 @@ def test_by_default_few_pairs_are_judged_by_the_linear_model_which_says_where_ca
         (FEW, False, "relink", "vse", (13,)),
         (MANY, True, "relink", "dual", (7,)),
         (MANY + 1, False, "crcl", "vse", (3, 3, 10)),
-        (1_000_000, True, "crcl", "dual", (2, 5)),
+        (1_000_000, True, "relink", "linear-vectors", (1,)),
     ],
 )
 def test_the_number_of_pairs_decides_how_an_audit_trains(
-    pairs: int | None, vectors: bool, method: str, matcher: str, epochs: tuple[int, ...]
+    pairs: int | None,
+    vectors: bool,
+    method: str,
+    matcher: str,
+    epochs: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("crcl.methods.relink.search.installed", lambda: True)
     preset = "embeddings" if vectors else "cpu"
     chosen = load(preset=preset, base=suited({}, pairs=pairs, vectors=vectors))
     assert (chosen.method, chosen.matcher.name, chosen.schedule_pieces()) == (method, matcher, epochs)
     assert all(chosen.ledger.freeze_epochs < length for length in chosen.train.pieces)
+
+
+def test_without_a_package_to_search_many_pairs_of_vectors_are_trained_by_crcl_and_it_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    chosen = load(preset="embeddings", base=suited({}, pairs=MANY + 1, vectors=True))
+    assert (chosen.method, chosen.matcher.name, chosen.schedule_pieces()) == ("crcl", "dual", (2, 5))
+    notes: list[str] = []
+
+    class Notes(Progress):
+        def note(self, message: str) -> None:
+            notes.append(message)
+
+    for pairs, settings in ((MANY, {}), (MANY + 1, {"method": "crcl"}), (MANY + 1, {})):
+        _report_slower(settings, pairs, "crcl", Notes())
+    assert len(notes) == 1
+    assert notes[0].startswith("150,001 pairs are trained by crcl;")
+    assert notes[0].endswith("pip install 'crcl[search]'")
 
 
 def test_an_audit_is_trained_by_the_number_of_its_pairs_unless_it_is_told_how(tmp_path: Path) -> None:
