@@ -6,7 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from drawn import SETTINGS, Drawn, assert_same_audit, drawn
+from annotated import documented
+from drawn import Drawn, assert_same_audit, drawn
 from tiny import call
 
 import crcl
@@ -78,14 +79,14 @@ def test_the_command_line_audits_and_cleans_such_a_folder(
     monkeypatch.chdir(tmp_path)
     folder = write_captioned(drawn(60), tmp_path / "photos")
     (folder / "train/alone.png").write_bytes(PNG)
-    words = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
-    audited = call(capsys, monkeypatch, "audit", "photos", *words)
+    audit, clean = documented("Images with text files")
+    audited = call(capsys, monkeypatch, *audit)
     assert audited.code == 0, audited.err
     assert "1 images have no caption" in audited.err
-    cleaned = call(capsys, monkeypatch, "clean", "photos-audit/run", "-o", "cleaned", "--threshold", "0.3")
+    cleaned = call(capsys, monkeypatch, *clean, "--threshold", "0.3")
     assert cleaned.code == 0, cleaned.err
     assert 0 < len(list(Path("cleaned").rglob("*.txt"))) < 60
-    assert not list(Path("cleaned").rglob("*.png"))
+    assert len(list(Path("cleaned").rglob("*.txt"))) == len(list(Path("cleaned").rglob("*.png")))
     assert call(capsys, monkeypatch, "clean", "photos-audit/run", "-o", "photos/in").code == 2
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from annotated import documented
 from drawn import SETTINGS, drawn
 from embedded import made_up
 from reading import read, splits
@@ -113,9 +114,10 @@ def test_the_command_line_audits_and_cleans_a_pool(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_pool(tmp_path / "pool")
-    audited = call(capsys, monkeypatch, "audit", "pool", "--layout", "datacomp-b32")
+    audit, clean = documented("DataComp's pools")
+    audited = call(capsys, monkeypatch, *audit, "--layout", "datacomp-b32")
     assert audited.code == 0, audited.err
-    cleaned = call(capsys, monkeypatch, "clean", "pool-audit/run", "-o", "kept", "--threshold", "0.3")
+    cleaned = call(capsys, monkeypatch, *clean, "--threshold", "0.3")
     assert cleaned.code == 0, cleaned.err
     assert sorted(file.name for file in Path("kept").iterdir()) == ["keep.npy", "keep.parquet", "keep.txt"]
     assert call(capsys, monkeypatch, "info", "pool").code == 0

@@ -7,8 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from annotated import documented
 from embedded import made_up, write_embeddings
 from reading import read, splits
+from tiny import call
 
 from crcl.data.rows.splits import HELD_OUT
 from crcl.data.shards import Shards
@@ -193,3 +195,26 @@ def test_vectors_that_do_not_fit_the_table_are_refused(tmp_path: Path) -> None:
     (tmp_path / "img_emb").mkdir()
     with pytest.raises(InputError, match="this folder has its own features and ids; pass these with a table only"):
         read(tmp_path, "train", text_features=tmp_path / "images.npy")
+
+
+def test_the_command_line_audits_embeddings_and_lists_what_to_keep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_embeddings(tmp_path / "embeddings", 200, columns={"key": [f"{row:09d}" for row in range(199)] + [None]})
+    texts = np.load("embeddings/text_emb/text_emb_0.npy")
+    np.save("embeddings/text_emb/text_emb_0.npy", np.concatenate([texts[1:20], texts[:1], texts[20:]]))
+    audit, clean = documented("Embeddings of clip-retrieval")
+    audited = call(capsys, monkeypatch, *audit)
+    assert audited.code == 0, audited.err
+    cleaned = call(capsys, monkeypatch, *clean, "--threshold", "0.5")
+    assert cleaned.code == 0, cleaned.err
+    table = pa.parquet.read_table("kept/keep.parquet")
+    assert table["key"].to_pylist() == [*(f"{row:09d}" for row in range(199)), "photos/199.jpg"]
+    assert table["image"].to_pylist() == [f"photos/{row}.jpg" for row in range(200)]
+    kept = [row["key"] for row in table.to_pylist() if row["kept"]]
+    assert Path("kept/keep.txt").read_text().splitlines() == kept
+    low = [row["correspondence"] is not None and row["correspondence"] < 0.5 for row in table.to_pylist()]
+    assert [not row for row in low] == table["kept"].to_pylist()
+    assert any(low)
+    assert call(capsys, monkeypatch, *clean).code == 2  # the folder is there

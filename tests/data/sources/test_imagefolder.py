@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from annotated import documented
 from drawn import SETTINGS, Drawn, assert_same_audit, drawn
 from tiny import call
 
@@ -147,11 +148,10 @@ def test_the_command_line_audits_and_cleans_an_imagefolder(
     monkeypatch.chdir(tmp_path)
     write_imagefolder(drawn(60), tmp_path / "photos", "csv")
     words = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
-    audited = call(capsys, monkeypatch, "audit", "photos", *words)
+    audit, clean = documented("Imagefolder")
+    audited = call(capsys, monkeypatch, *audit)
     assert audited.code == 0, audited.err
-    cleaned = call(
-        capsys, monkeypatch, "clean", "photos-audit/run", "-o", "cleaned", "--threshold", "0.3", "--images", "link"
-    )
+    cleaned = call(capsys, monkeypatch, *clean, "--threshold", "0.3")
     assert cleaned.code == 0, cleaned.err
     assert "written to cleaned" in cleaned.out
     bare = call(capsys, monkeypatch, "clean", "photos-audit/run", "-o", "bare", "--threshold", "0.3")
@@ -159,6 +159,11 @@ def test_the_command_line_audits_and_cleans_an_imagefolder(
     assert sorted(file.name for file in Path("bare").rglob("*.*")) == ["metadata.csv"] * 2
     again = call(capsys, monkeypatch, "audit", "bare", "--images", "photos", *words)  # its images are where they were
     assert again.code == 0, again.err
+    table = "photos/train/metadata.csv"
+    single = call(
+        capsys, monkeypatch, "audit", table, "--image-column", "file_name", "--caption-column", "text", *words
+    )
+    assert single.code == 0, single.err
 
 
 @FORMATS
