@@ -119,8 +119,11 @@ def _unpacked(path: Path, archive: zipfile.ZipFile, about: zipfile.ZipInfo, memb
     name = f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.npy"
 
     def write(target: Path) -> None:
-        with archive.open(about) as source, target.open("wb") as file:
-            shutil.copyfileobj(source, file, 1 << 20)
+        try:
+            with archive.open(about) as source, target.open("wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+        except (zipfile.BadZipFile, zlib.error) as error:
+            raise OSError(str(error)) from error  # nothing half-written is kept
 
     for folder in cache_folders("arrays"):
         there = folder / name

@@ -147,6 +147,45 @@ def test_images_that_are_missing_or_outside_are_not_placed(imagefolder: Path, tm
     ]
 
 
+def test_a_row_that_names_the_metadata_as_its_image_does_not_bring_the_suspects_back(
+    imagefolder: Path, tmp_path: Path
+) -> None:
+    with (imagefolder / "train/metadata.csv").open("a") as file:
+        file.write("3,x,metadata.csv\n4,y,../train.zip\n")
+    judged = judge(imagefolder, suspects={2, 3}, images="copy")
+    clean_imagefolder(imagefolder, USUAL, judged, tmp_path / "out")
+    found = texts(tmp_path / "out")["train/metadata.csv"]
+    assert found == b'id,"text",file_name\r\n3,x,metadata.csv\n4,y,../train.zip\n'
+
+
+def test_a_zip_beside_a_folder_of_its_name_loses_nothing(imagefolder: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(imagefolder / "train.zip", "w") as archive:
+        archive.writestr("metadata.csv", "file_name,text\na.png,zipped\n../train.zip,y\n")
+        archive.writestr("a.png", "a")
+    assert crcl.read(imagefolder).images[2:4] == ["train.zip/a.png", "train.zip"]
+    clean_imagefolder(imagefolder, USUAL, judge(imagefolder, suspects={0}, images="copy"), tmp_path / "out")
+    assert crcl.read(tmp_path / "out").captions == crcl.read(imagefolder).captions[1:]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["test", "train", "train.zip"]
+    with pytest.raises(InputError, match="train is a folder and a zip file"):
+        clean_imagefolder(imagefolder, USUAL, judge(imagefolder), tmp_path / "other")
+
+
+def test_metadata_in_a_zip_that_leads_outside_is_no_metadata(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with zipfile.ZipFile(tmp_path / "data/train.zip", "w") as archive:
+        archive.writestr("metadata.csv", "file_name,text\na.png,one\nb.png,two\n")
+        for name in (
+            "../../outside/metadata.csv",
+            f"{tmp_path}/outside/metadata.csv",
+            "x/../../../outside/metadata.csv",
+        ):
+            archive.writestr(name, "file_name,text\na.png,bad\n")
+    judged = judge(tmp_path / "data", suspects={1})
+    clean_imagefolder(tmp_path / "data", USUAL, judged, tmp_path / "out")
+    assert texts(tmp_path / "out") == {"train/metadata.csv": b"file_name,text\na.png,one\n"}
+    assert not (tmp_path / "outside").exists()
+
+
 def test_images_that_cannot_be_linked_are_told_what_to_do(
     imagefolder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

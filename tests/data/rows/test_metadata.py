@@ -61,5 +61,8 @@ def test_rows_are_counted_for_each_record(tmp_path: Path) -> None:
         {"image": "a", "caption": "y"},
         {"image": "b", "caption": "z"},
     ]
+    path.write_text('{"file_name": "a", "text": ["\\ud800"]}\n')
+    with pytest.raises(InputError, match="contains text that is not UTF-8"):
+        read_cells(path, USUAL)
     path.write_text('{"file_name": "a", "text": "x"}\n')
     assert read_cells(path, USUAL).lengths is None

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -18,8 +19,6 @@ import crcl
 from crcl.data.pictures.base import UnusableError
 from crcl.data.sources import imagefolder, layout_of
 from crcl.errors import InputError
-
-datasets = pytest.importorskip("datasets")
 
 PNG = drawn(4).pictures[0]
 FORMATS = pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])

@@ -29,6 +29,8 @@ from crcl.data.rows.metadata import Cells, Metadata, find_metadata, read_cells
 from crcl.data.rows.tables import Columns
 from crcl.errors import InputError
 
+_UNZIPPED = ".zips"  # where the metadata of zip files is, until they are written
+
 
 def place_image(source: Files, name: str, judged: Judged, target: Path) -> None:
     """Link or copy an image file, if that is wanted; one that is not there or lies outside is left out."""
@@ -38,7 +40,7 @@ def place_image(source: Files, name: str, judged: Judged, target: Path) -> None:
         file = source.locate(name)
     except UnusableError:
         return
-    if not file.is_file():
+    if not file.is_file() or target.exists():  # a stranger's row may name a metadata file
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     if judged.images == "copy":
@@ -133,13 +135,22 @@ def clean_imagefolder(root: Path, columns: Columns, judged: Judged, output: Path
             "images in a zip file cannot be linked", where=root / zips[0], hint="pass {images} with 'copy'"
         )
 
+    places = {metadata.name: _place(metadata, judged) for metadata in found}
+    twice = next((place for place, count in Counter(places.values()).items() if count > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"{posixpath.dirname(twice)} is a folder and a zip file, whose metadata would be written to one place",
+            where=root,
+            hint="pass {images} with 'copy', which writes the zip file again",
+        )
+
     def write(fresh: Path) -> int:
         row, kept = 0, set[str]()
         for metadata in found:
             with metadata.opened() as path:
                 cells = read_cells(path, columns)
                 own = _own_rows(metadata, cells, judged, row)
-                target = fresh / _place(metadata)
+                target = fresh / places[metadata.name]
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if cells.lengths is None:
                     clean_table(path, cells.columns, own, target)
@@ -154,10 +165,12 @@ def clean_imagefolder(root: Path, columns: Columns, judged: Judged, output: Path
     return written_folder(output, write)
 
 
-def _place(metadata: Metadata) -> str:
-    """Where a cleaned metadata file is written; one of `train.zip` in the folder `train`."""
+def _place(metadata: Metadata, judged: Judged) -> str:
+    """Where a cleaned metadata file is written; one of `train.zip` in the folder `train`, if no zip file is written."""
     if metadata.archive is None:
         return metadata.name
+    if judged.images == "copy":
+        return posixpath.join(_UNZIPPED, metadata.name)
     return posixpath.join(posixpath.splitext(metadata.archive)[0], metadata.member)
 
 
@@ -208,19 +221,15 @@ def _place_images(root: Path, found: list[Metadata], judged: Judged, kept: set[s
         return
     zips = list(dict.fromkeys(each.archive for each in found if each.archive))
     pictures = Zips(root, tuple(zips))
+    for archive in zips:
+        metadata = {each.member: output / _place(each, judged) for each in found if each.archive == archive}
+        _write_zip(pictures, archive, metadata, kept, output)
+    if zips:
+        shutil.rmtree(output / _UNZIPPED)
     for name in sorted(kept):
         inside = name and not posixpath.isabs(name) and not name.startswith("../")
         if inside and pictures.archive_of(name) is None:
             place_image(Files(root), name, judged, output / name)
-    for archive in zips:
-        metadata = {each.member: output / _place(each) for each in found if each.archive == archive}
-        _write_zip(pictures, archive, metadata, kept, output)
-        for file in metadata.values():
-            file.unlink()
-        for folder in {file.parent for file in metadata.values()}:
-            while folder != output and not any(folder.iterdir()):
-                folder.rmdir()
-                folder = folder.parent
 
 
 def _write_zip(pictures: Zips, archive: str, metadata: dict[str, Path], kept: set[str], output: Path) -> None:
@@ -230,8 +239,8 @@ def _write_zip(pictures: Zips, archive: str, metadata: dict[str, Path], kept: se
         zipfile.ZipFile(Files(pictures.folder).locate(archive)) as source,
         zipfile.ZipFile(output / archive, "x") as target,
     ):
-        for about in source.infolist():
-            name = f"{archive}/{about.filename}"
+        for member in dict.fromkeys(source.namelist()):
+            about, name = source.getinfo(member), f"{archive}/{member}"
             if about.filename in metadata:
                 content = metadata[about.filename].read_bytes()
             elif name in kept:

@@ -9,7 +9,7 @@ import csv
 import json
 import posixpath
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,11 +121,17 @@ def zipped(root: Path, archive: str) -> list[str]:
     """The metadata files in a zip file; refuses one that cannot be read."""
     try:
         with zipfile.ZipFile(Files(root).locate(archive)) as opened:
-            return [name for name in opened.namelist() if posixpath.basename(name) in NAMES]
+            names = dict.fromkeys(opened.namelist())
+            return [name for name in names if posixpath.basename(name) in NAMES and _is_inside(name)]
     except (*BROKEN, UnusableError) as error:
         raise InputError(
             f"not a readable zip file ({error})", where=root / archive, hint="get it again, or move it elsewhere"
         ) from error
+
+
+def _is_inside(name: str) -> bool:
+    """Whether the name of a zip's member leads to a place below the zip file."""
+    return not posixpath.isabs(name) and ".." not in name.split("/")
 
 
 def column_names(path: Path) -> list[str]:
@@ -179,8 +185,16 @@ def read_cells(path: Path, wanted: Columns) -> Cells:
     }
     if splits is not None:
         table["split"] = np.repeat(np.array(splits, dtype=object), lengths).tolist()
-    rows = pa.table({name: pa.array(values, pa.string()) for name, values in table.items()})
+    rows = as_texts(path, table)
     return Cells(tidied(str(path), rows), columns, lengths)
+
+
+def as_texts(where: Path, columns: Mapping[str, Sequence[str]]) -> pa.Table:
+    """Columns of texts as a table; refuses texts that are not UTF-8."""
+    try:
+        return pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+    except UnicodeEncodeError as error:
+        raise InputError(f"contains text that is not UTF-8 ({error})", where=where) from error
 
 
 def as_list(value: Any) -> list[str]:

@@ -48,17 +48,15 @@ def read(location: Location) -> Content:
         captions += entry.captions
         names += [entry.image] * len(entry.captions)
     if not captions:
-        found = sorted(file.name for file in folder.iterdir())[:SHOWN]
+        found = sorted(ascii(file.name)[1:-1] for file in folder.iterdir())[:SHOWN]
         raise InputError(
             f"no image has a .txt with captions beside it; it contains {', '.join(found) or 'no files'}",
             where=folder,
             hint="write the captions of cat.png to cat.txt, one per line",
         )
-    columns = {"image": names, "caption": captions}
     splits = splits_of_names(names)
+    columns = {"image": names, "caption": captions} | ({} if splits is None else {"split": splits})
     table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
-    if splits is not None:
-        table = table.append_column("split", pa.array(splits, pa.string()))
     notes = [f"{counts[kind]:,} {what}" for kind, what in _LEFT_OUT.items() if counts[kind]]
     return Content(tidied(str(folder), table), Files(folder), (*notes, *_failed_downloads(folder)))
 

@@ -17,7 +17,7 @@ from crcl.data.cleaning.judged import Judged
 from crcl.data.pictures.files import SUFFIXES, require_folder
 from crcl.data.pictures.zips import Zips
 from crcl.data.rows.folders import has_captions, splits_of_names, walk
-from crcl.data.rows.metadata import IMAGES, NAMES, column_names, find_metadata, read_cells, zipped
+from crcl.data.rows.metadata import IMAGES, NAMES, as_texts, column_names, find_metadata, read_cells, zipped
 from crcl.data.rows.tables import tidied
 from crcl.data.sources.base import Layout, Location
 from crcl.data.sources.content import Content, RowsSource
@@ -75,7 +75,8 @@ def read(location: Location) -> Content:
             rows = read_cells(path, location.columns).rows
         cells = rows["image"].to_pylist()
         names = {cell: metadata.image(cell) for cell in set(cells)}
-        parts.append(rows.set_column(0, "image", pa.array([names[cell] for cell in cells], pa.string())))
+        named = as_texts(root / metadata.name, {"image": [names[cell] for cell in cells]})
+        parts.append(rows.set_column(0, "image", named["image"]))
     images = [name for part in parts for name in part["image"].to_pylist()]
     columns = {"image": pa.array(images, pa.string()), "caption": pa.chunked_array(_column(parts, "caption"))}
     by_folder = splits_of_names(images, depth=_DEPTH)
