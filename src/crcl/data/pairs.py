@@ -15,7 +15,7 @@ from crcl.data.rows.splits import in_order, rows_of, split_name, whole_rows
 from crcl.data.rows.stored import read_skipped
 from crcl.data.rows.tables import USUAL, Columns
 from crcl.data.saving import save
-from crcl.data.sources import memory, open_source
+from crcl.data.sources import hub, memory, open_source
 from crcl.data.sources.base import Given, Location, Names, Source
 from crcl.data.sources.memory import MemorySource
 from crcl.data.split import Split
@@ -102,7 +102,8 @@ class Pairs:
             where = Location(str(data), image_column=columns.image, caption_column=columns.caption, layout=layout)
             source = open_source(where, images=folder)
         elif not in_lists:
-            source = memory.from_table(data, columns, folder)
+            read = hub.from_dataset if hub.is_dataset(data) else memory.from_table
+            source = read(data, columns, folder)
         elif captions is None:
             raise InputError(
                 f"{type(data).__name__}: expected a path, a table, or images with their captions",
@@ -282,6 +283,6 @@ class Pairs:
         """
         if not isinstance(self.source, MemorySource):
             return self
-        pictures = self.source.pictures
+        pictures = None if self.source.held else self.source.pictures
         saved = open_source(save(self.source, Path(folder)))
         return Pairs(saved if pictures is None else saved.with_images(pictures))

@@ -3,7 +3,7 @@
 FOLDER/pairs.parquet       image, caption, optionally split, and the table's other columns
 FOLDER/features.npy        features of the images; ids.txt has the image id of each row
 FOLDER/text_features.npy   a vector for each row
-FOLDER/images/             images that were in no file, named by number
+FOLDER/images/             images that were in no file, named by number: PIL images as PNG, bytes as they are
 FOLDER/saved.json          a hash of the data
 """
 
@@ -81,6 +81,10 @@ def _write(source: MemorySource, folder: Path) -> None:
     if source.held:
         (folder / "images").mkdir()
     for name, picture in source.held.items():
+        if isinstance(picture, bytes):
+            if picture:  # empty: it cannot be read, and is not found later
+                (folder / name).write_bytes(picture)
+            continue
         try:
             as_rgb(picture).save(folder / name, format="PNG")
         except UnusableError as error:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from crcl.data.files import SHOWN, require
 from crcl.data.pictures.files import Files, require_folder
-from crcl.data.sources import captioned, datacomp, embeddings, hub_parquet, imagefolder, precomp, table, tars
+from crcl.data.sources import captioned, datacomp, embeddings, hub, hub_parquet, imagefolder, precomp, table, tars
 from crcl.data.sources.annotations import cc, coco, karpathy, llava, open_clip
 from crcl.data.sources.base import Layout, Location, Source
 from crcl.errors import InputError, did_you_mean
 
 LAYOUTS: dict[str, Layout] = {
+    "datasets": hub.LAYOUT,
     "tars": tars.LAYOUT,
     "hub-parquet": hub_parquet.LAYOUT,
     "imagefolder": imagefolder.LAYOUT,

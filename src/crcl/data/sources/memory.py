@@ -16,6 +16,7 @@ from PIL import Image
 
 from crcl.data.files import open_features, read_ids, refuse, refuse_duplicates
 from crcl.data.pictures.base import Pictures
+from crcl.data.pictures.dataset import DatasetImages
 from crcl.data.pictures.files import Files
 from crcl.data.rows.arrays import regions, vectors
 from crcl.data.rows.splits import splits_of
@@ -34,7 +35,7 @@ _NUMBERED = "images/{:07d}.png"  # names of PIL images, also the paths they are 
 
 @dataclass(frozen=True)
 class MemorySource:
-    """Rows in memory, optionally with features, vectors and PIL images."""
+    """Rows in memory, optionally with features, vectors and images."""
 
     table: pa.Table
     """Columns image, caption and optionally split, as trimmed strings without nulls."""
@@ -47,8 +48,8 @@ class MemorySource:
     """The row in `features` of each image, by name."""
     text_features: np.ndarray | None = None
     """(rows, G)."""
-    held: Mapping[str, Image.Image] = field(default_factory=dict)
-    """PIL images by name."""
+    held: Mapping[str, Image.Image | bytes] = field(default_factory=dict)
+    """Images by name: PIL images, or the bytes of image files."""
     images: Pictures | None = None
     """Where the images lie, if that was given."""
     others: pa.Table | None = None
@@ -70,6 +71,8 @@ class MemorySource:
     @property
     def pictures(self) -> Pictures | None:
         """Where the images lie, by default in the current folder; None for PIL images, which are in no file."""
+        if isinstance(self.held, DatasetImages):
+            return self.held
         return None if self.held else self.images or Files(Path.cwd())
 
     def rows(self) -> pa.Table:
@@ -119,7 +122,7 @@ class MemorySource:
         return replace(self, skip_empty=True)
 
     def fingerprint(self) -> str:
-        """A hash of rows, features, vectors and the pixels of PIL images."""
+        """A hash of rows, features, vectors and images."""
         digest = hashlib.sha256()
         for column in self.table.column_names:
             for text in [column, *self.table[column].to_pylist()]:
@@ -131,6 +134,9 @@ class MemorySource:
             if array is not None:
                 digest.update(np.ascontiguousarray(array).data)
         for name, picture in self.held.items():
+            if isinstance(picture, bytes):
+                digest.update(repr((name, len(picture))).encode() + picture)
+                continue
             try:
                 digest.update(repr((name, picture.mode, picture.size)).encode() + picture.tobytes())
             except (OSError, ValueError) as error:  # Pillow reads the pixels of a file lazily
