@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import webdataset
+from annotated import documented
 from drawn import assert_same_audit, drawn
 from tarred import read_tar, sample, write_tar, write_tars
 from tiny import call
@@ -85,6 +86,10 @@ def test_cleaned_tars_are_those_samples_of_the_data_that_are_kept_as_webdataset_
     assert samples(tmp_path / "tars") == expected
     assert set(expected[0]) == {"__key__", "png", "txt", "json"}
     assert (tmp_path / "lists/keep.txt").read_text().splitlines() == [one["__key__"] for one in expected]
+    keep = set((tmp_path / "lists/keep.txt").read_text().splitlines())  # as docs/data.md says
+    shards = [str(path) for path in sorted(data.rglob("*.tar"))]
+    chosen = webdataset.WebDataset(shards, shardshuffle=False).select(lambda sample: sample["__key__"] in keep)
+    assert [one["__key__"] for one in chosen] == [one["__key__"] for one in expected]
     table = pyarrow.parquet.read_table(tmp_path / "lists/keep.parquet").to_pylist()
     assert {row["key"] for row in table if not row["kept"]} == suspects
     assert [row["correspondence"] is None for row in table] == [row["shard"].startswith("val/") for row in table]
@@ -110,22 +115,23 @@ def test_the_command_line_audits_and_cleans_tars(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_tar(write_tars(drawn(), tmp_path / "data") / "train" / "00009.tar", [("alone.jpg", b"x")])
+    write_tar(write_tars(drawn(), tmp_path / "shards") / "train" / "00009.tar", [("alone.jpg", b"x")])
     settings = [word for setting in ("method=relink", "matcher.name=linear") for word in ("--set", setting)]
-    told = call(capsys, monkeypatch, "audit", "data", *settings)
+    audit, lists, rewrite = documented("Tars of webdataset and img2dataset")
+    told = call(capsys, monkeypatch, *audit, *settings)
     assert told.code == 0, told.err
     assert "1 image without a caption is left out" in told.out + told.err
-    done = call(capsys, monkeypatch, "clean", "data-audit/run", "-o", "cleaned")
+    done = call(capsys, monkeypatch, *lists)
     assert done.code == 0, done.err
-    assert "written to cleaned" in done.out + done.err
-    assert sorted(path.name for path in Path("cleaned").iterdir()) == ["keep.parquet", "keep.txt"]
-    done = call(capsys, monkeypatch, "clean", "data-audit/run", "-o", "tars", "--rewrite")
+    assert "written to kept" in done.out + done.err
+    assert sorted(path.name for path in Path("kept").iterdir()) == ["keep.parquet", "keep.txt"]
+    done = call(capsys, monkeypatch, *rewrite)
     assert done.code == 0, done.err
-    assert sorted(str(path) for path in Path("tars").rglob("*.tar")) == [
-        *(f"tars/train/{number:05}.tar" for number in (0, 1, 2, 3, 9)),
-        "tars/val/00000.tar",
+    assert sorted(str(path) for path in Path("cleaned").rglob("*.tar")) == [
+        *(f"cleaned/train/{number:05}.tar" for number in (0, 1, 2, 3, 9)),
+        "cleaned/val/00000.tar",
     ]
-    again = call(capsys, monkeypatch, "clean", "data-audit/run", "-o", "tars", "--rewrite")
+    again = call(capsys, monkeypatch, *rewrite)
     assert again.code == 2
     assert "exists already" in again.err
     broken = call(capsys, monkeypatch, "audit", str(write_tar(tmp_path / "x.tar", [("a.jpg", b"x")])))
@@ -238,6 +244,8 @@ def test_only_tars_are_recognised(tmp_path: Path) -> None:
         assert layout_of(tmp_path / path) != "tars", path
     write_tar(tmp_path / "plain" / "below" / "a.tar", sample("a"))
     assert layout_of(tmp_path / "plain") == layout_of(tmp_path / "run" / "a.tar") == "tars"
+    (tmp_path / "plain" / "metadata").mkdir()  # a pool of DataComp has tars beside its vectors
+    assert layout_of(tmp_path / "plain") != "tars"
 
 
 def test_nothing_is_written_beside_the_data_and_a_lost_cache_is_made_again(tmp_path: Path, cache: Path) -> None:
@@ -260,6 +268,16 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypa
     pictures = crcl.read(write_tar(tmp_path / "a.tar", [*sample("a"), *sample("b")])).pictures
     assert pictures is not None
     assert pictures.read("b.jpg") == b"\xff\xd8 no image"
+
+
+def test_captions_are_taken_from_another_key_of_the_json_if_it_is_named(tmp_path: Path) -> None:
+    members = [*sample("a", "alt", better="written anew", url="x"), *sample("b", "alt", url="x")]
+    path = write_tar(tmp_path / "a.tar", [*members, *sample("c", "alt", better=["one", "two"])])
+    assert [row["caption"] for row in rows(path)] == ["alt"] * 3
+    pairs = crcl.read(path, caption_column="better")
+    assert pairs.captions == ["written anew", "one", "two"]
+    assert pairs.notes == ("1 image without a caption is left out",)
+    assert "no image with a caption in it; 3 images without a caption" in refusal(path, caption_column="none")
 
 
 def test_tars_that_webdataset_writes_are_read(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ only some captions of a key are suspects, the list of captions in its JSON is wr
 
 import json
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -16,7 +16,7 @@ import pyarrow.parquet
 
 from crcl.data.cleaning.judged import COLUMN, Judged
 from crcl.data.pictures.members import BLOCK, DamagedError, Member, header_of, key_of, members
-from crcl.data.rows.samples import captions_in, parsed
+from crcl.data.rows.samples import FIELDS, captions_in, parsed
 from crcl.errors import InputError
 
 _CHUNK = 2**20
@@ -34,8 +34,18 @@ class Part(NamedTuple):
     """The rows of each key."""
 
 
-def clean_tars(parts: Iterable[Part], rows: pa.Table, judged: Judged, folder: Path) -> int:
-    """Write tars and the tables beside them into a folder; returns the number of rows."""
+def clean_tars(
+    parts: Iterable[Part], rows: pa.Table, judged: Judged, folder: Path, *, fields: Sequence[str] = ()
+) -> int:
+    """Write tars and the tables beside them into a folder; returns the number of rows.
+
+    Args:
+        parts: The tars.
+        rows: Columns image and caption of all rows.
+        judged: What was judged.
+        folder: An existing folder.
+        fields: Keys of the JSON that captions were taken from, if not from the usual places.
+    """
     if judged.moved:
         raise InputError(
             "captions cannot be moved to another image within tars",
@@ -49,7 +59,7 @@ def clean_tars(parts: Iterable[Part], rows: pa.Table, judged: Judged, folder: Pa
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with part.path.open("rb") as source, part.path.open("rb") as again, target.open("wb") as file:
-                _Writer(part, judged, file, again).write(source)
+                _Writer(part, judged, fields or FIELDS, file, again).write(source)
         except FileNotFoundError as error:
             raise judged.changed(f"{part.name} is gone") from error
         if part.table.is_file():
@@ -69,8 +79,8 @@ def _check(rows: pa.Table, judged: Judged) -> None:
 class _Writer:
     """One tar that is being written."""
 
-    def __init__(self, part: Part, judged: Judged, target: BinaryIO, source: BinaryIO) -> None:
-        self.part, self.judged, self.target, self.source = part, judged, target, source
+    def __init__(self, part: Part, judged: Judged, fields: Sequence[str], target: BinaryIO, source: BinaryIO) -> None:
+        self.part, self.judged, self.fields, self.target, self.source = part, judged, fields, target, source
         self.begin = self.end = 0  # what is to be copied next
 
     def write(self, walked: BinaryIO) -> None:
@@ -126,7 +136,7 @@ class _Writer:
             comma = b", " if record else b""
             added = f'"{COLUMN}": {json.dumps(self._values(rows))}}}'.encode()
             return inside.rstrip() + comma + added + rest
-        field, captions = captions_in(record)
+        field, captions = captions_in(record, self.fields)
         if len(captions) != len(rows):
             return content  # the captions are not from here
         dropped = {place for place, row in zip(captions, rows, strict=True) if not self.judged.keeps(row)}

@@ -7,6 +7,7 @@ import hashlib
 import json
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -63,13 +64,18 @@ class Samples(NamedTuple):
     """Why the shard cannot be read to its end, if so."""
 
 
-def read_samples(shard: Shard) -> Samples:
-    """The samples of a shard, from the cache if it was read before."""
-    name = f"{_identity(shard)}.parquet"
+def read_samples(shard: Shard, fields: Sequence[str] = ()) -> Samples:
+    """The samples of a shard, from the cache if it was read before.
+
+    Args:
+        shard: The tar.
+        fields: Keys of the JSON, or columns of the table, that captions are taken from, and from nowhere else.
+    """
+    name = f"{shard_identity(shard, fields)}.parquet"
     folder = cache_folders("tars")[0]
     found = _read_kept(folder / name)
     if found is None:
-        found = _scan(shard)
+        found = _scan(shard, fields)
         about = {"crcl": json.dumps({"counts": found.counts, "damage": found.damage})}
         table = found.table.replace_schema_metadata(about)
         kept(folder, name, lambda path: pa.parquet.write_table(table, path, compression="zstd"))
@@ -85,9 +91,11 @@ def file_identity(path: Path) -> tuple[str, int, int]:
     return str(path.absolute()), about.st_size, about.st_mtime_ns
 
 
-def _identity(shard: Shard) -> str:
+def shard_identity(shard: Shard, fields: Sequence[str]) -> str:
+    """A name for what is found in a shard; another one as soon as the shard or the table beside it changes."""
     beside = file_identity(shard.table) if shard.table.is_file() else None
-    return hashlib.sha256(json.dumps([_VERSION, file_identity(shard.path), beside]).encode()).hexdigest()[:40]
+    known = json.dumps([_VERSION, file_identity(shard.path), beside, *fields])
+    return hashlib.sha256(known.encode()).hexdigest()[:40]
 
 
 def _read_kept(path: Path) -> Samples | None:
@@ -101,9 +109,9 @@ def _read_kept(path: Path) -> Samples | None:
         return None
 
 
-def _scan(shard: Shard) -> Samples:
+def _scan(shard: Shard, fields: Sequence[str]) -> Samples:
     """One pass over the shard, and a look at the JSON of samples without a text."""
-    found, damage = _Found(), ""
+    found, damage = _Found(fields), ""
     try:
         with shard.path.open("rb", buffering=_BUFFER) as file:
             start = file.read(6)
@@ -129,7 +137,8 @@ def _scan(shard: Shard) -> Samples:
 class _Found:
     """What has been found so far; lists have one entry for each key."""
 
-    def __init__(self) -> None:
+    def __init__(self, fields: Sequence[str]) -> None:
+        self.fields = fields or FIELDS
         self.numbers: dict[str, int] = {}
         self.images: list[str | None] = []  # extension
         self.offsets, self.sizes = array("q"), array("q")
@@ -137,6 +146,7 @@ class _Found:
         self.records: dict[int, tuple[int, int]] = {}  # place of the JSON
         self.counts: Counter[str] = Counter()
         self.roles: dict[str, str] = {}  # of extensions
+        self.texts = not fields
 
     def add(self, file: BinaryIO, member: Member) -> None:
         """Take note of a member."""
@@ -149,7 +159,7 @@ class _Found:
         key, extension = parts
         role = self.roles.get(extension)
         if role is None:
-            role = self.roles[extension] = _role(extension.lower())
+            role = self.roles[extension] = _role(extension.lower(), texts=self.texts)
         if not role:
             return
         number = self.numbers.get(key)
@@ -198,7 +208,7 @@ class _Found:
                 file.seek(offset)
                 record = parsed(file.read(size)) if size <= MOST_TEXT else None
                 self.counts["undecodable"] += record is None
-                self.captions[number] = list(captions_in(record or {})[1].values())
+                self.captions[number] = list(captions_in(record or {}, self.fields)[1].values())
         self.records.clear()
 
     def read_table(self, path: Path) -> None:
@@ -215,7 +225,7 @@ class _Found:
                 for key, number in self.numbers.items()
                 if not self.captions[number] and self.images[number] is not None
             }
-            column = next((name for name in FIELDS[:2] if name in there), None)
+            column = next((name for name in self.fields if name in there), None)
             if lacking and "key" in there and column:
                 texts = pa.parquet.read_table(path, columns=["key", column])
                 keys, captions = (texts[name].cast(pa.string()).to_pylist() for name in ("key", column))
@@ -240,12 +250,13 @@ class _Found:
         )
 
 
-def _role(extension: str) -> str:
+def _role(extension: str, *, texts: bool) -> str:
     """What a member with this extension is for; empty if for nothing."""
     if not extension.isprintable() or extension != extension.strip():
         return ""
-    plain = {"txt": "text", "json": "record"}.get(extension)
-    return plain or ("image" if extension.rpartition(".")[2] in _IMAGES else "")
+    if extension == "txt":
+        return "text" if texts else ""
+    return "record" if extension == "json" else "image" if extension.rpartition(".")[2] in _IMAGES else ""
 
 
 def _is_inside(name: str) -> bool:
@@ -274,9 +285,9 @@ def parsed(content: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def captions_in(record: dict[str, Any]) -> tuple[str, dict[int, str]]:
+def captions_in(record: dict[str, Any], fields: Sequence[str] = FIELDS) -> tuple[str, dict[int, str]]:
     """The key of a JSON object that has captions, and the trimmed captions by their place in its list."""
-    for field in FIELDS:
+    for field in fields:
         value = record.get(field)
         texts = enumerate(value if isinstance(value, list) else [value])
         found = {place: text.strip() for place, text in texts if isinstance(text, str) and _is_text(text)}

@@ -27,8 +27,9 @@ from crcl.data.cleaning.lists import write_lists, written_folder
 from crcl.data.cleaning.tars import Part, clean_tars
 from crcl.data.files import require
 from crcl.data.pictures.tars import Tars, is_index, write_index
-from crcl.data.rows.samples import Shard, file_identity, read_samples
+from crcl.data.rows.samples import Shard, file_identity, read_samples, shard_identity
 from crcl.data.rows.splits import split_name
+from crcl.data.rows.tables import USUAL
 from crcl.data.sources.base import Layout, Location
 from crcl.data.sources.content import Content, RowsSource
 from crcl.errors import InputError
@@ -76,6 +77,8 @@ def _has_tars(path: Path) -> bool:
                 return True
             if len(folders) < _LOOKED_AT and entry.is_dir():
                 folders.append(entry.path)
+    if (path / "metadata").is_dir():  # embeddings, or a pool of DataComp, whose vectors are of more use than its tars
+        return False
     for folder in folders:
         with os.scandir(folder) as entries:
             if any(
@@ -150,11 +153,12 @@ class _Data(NamedTuple):
         return pa.array(np.repeat(np.arange(len(counts)), counts))
 
 
-def _gather(path: Path) -> _Data:
+def _gather(location: Location) -> _Data:
+    path = Path(location.path)
     shards = find_shards(path)
     tables, counts, damaged = [], Counter[str](), []
     for number, shard in enumerate(shards):
-        found = read_samples(shard)
+        found = read_samples(shard, _fields(location))
         counts.update(found.counts)
         damaged += [f"{shard.name} ({found.damage})"] if found.damage else []
         tables.append(found.table.append_column("shard", pa.array(np.full(len(found.table), number, np.int32))))
@@ -204,17 +208,22 @@ def _notes(counts: Counter[str], damaged: Sequence[str], shards: int) -> tuple[s
     return tuple(notes)
 
 
+def _fields(location: Location) -> tuple[str, ...]:
+    """The key of the JSON that has the captions, if the user names another one than the usual."""
+    return () if location.caption_column == USUAL.caption else (location.caption_column,)
+
+
 def read(location: Location) -> Content:
     """The pairs of all tars; the images stay where they lie."""
-    data = _gather(Path(location.path))
+    data = _gather(location)
     return Content(data.rows(), Tars(_index(location, data)), data.notes)
 
 
 def _index(location: Location, data: _Data) -> Path:
     """The index of the images in the cache folder; made if it is not there."""
     shards = [file_identity(shard.path) for shard in data.shards]
-    names = [shard.name for shard in data.shards]
-    name = f"{hashlib.sha256(json.dumps([shards, names]).encode()).hexdigest()[:40]}.arrow"
+    known = json.dumps([(shard.name, shard_identity(shard, _fields(location))) for shard in data.shards])
+    name = f"{hashlib.sha256(known.encode()).hexdigest()[:40]}.arrow"
     folders = cache_folders("tars")
     if is_index(folders[0] / name):
         return folders[0] / name
@@ -229,10 +238,12 @@ def _index(location: Location, data: _Data) -> Path:
 
 def clean(location: Location, judged: Judged, output: Path) -> int:
     """Write lists of what to keep, or the tars again without the suspects, into a new folder."""
-    data = _gather(Path(location.path))
+    data = _gather(location)
     rows = data.rows()
     if judged.rewrite:
-        return written_folder(output, lambda folder: clean_tars(_parts(data), rows, judged, folder))
+        return written_folder(
+            output, lambda folder: clean_tars(_parts(data), rows, judged, folder, fields=_fields(location))
+        )
     of_row = data.sample_of_row()
     shards = pa.array([shard.name for shard in data.shards]).take(data.samples["shard"].take(of_row).combine_chunks())
     return written_folder(
