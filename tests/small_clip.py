@@ -70,3 +70,36 @@ def save_clip(folder: Path, kind: str = "clip", *, seed: int = 0) -> Path:
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
+
+
+def teach(folder: Path, table: Path, images: Path, *, steps: int = 80) -> Path:
+    """Train a saved CLIP on the pairs of a table, so that its vectors of an image and its captions agree."""
+    import csv
+
+    import transformers
+    from PIL import Image
+
+    from crcl.features.language import LanguageModel
+    from crcl.features.vision import VisionModel
+
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = list(dict.fromkeys(row["image"] for row in rows))
+    see, read = VisionModel(str(folder), whole=True), LanguageModel(str(folder))
+    pixels = torch.stack([torch.from_numpy(see.prepare(Image.open(images / name).convert("RGB"))) for name in names])
+    tokens = [ids for ids, _ in read.tokenize([row["caption"] for row in rows])]
+    width = max(map(len, tokens))
+    padded = torch.tensor([[*ids, *[ids[-1]] * (width - len(ids))] for ids in tokens])
+    shown = torch.tensor([names.index(row["image"]) for row in rows])
+    torch.manual_seed(0)
+    model = transformers.CLIPModel.from_pretrained(folder, attn_implementation="eager")
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(steps):
+        seen = torch.nn.functional.normalize(model.get_image_features(pixel_values=pixels).pooler_output, dim=1)
+        told = torch.nn.functional.normalize(model.get_text_features(input_ids=padded).pooler_output, dim=1)
+        loss = torch.nn.functional.cross_entropy(told @ seen.T / 0.1, shown)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.save_pretrained(folder)
+    return folder

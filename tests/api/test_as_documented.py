@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from small_clip import draw_scenes, save_clip
+from small_clip import draw_scenes, save_clip, teach
 
 import crcl
 from crcl import config
@@ -51,7 +51,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(home)
     shutil.copy(draw_scenes(Path("scenes"), train=44), "pairs.csv")
     shutil.copytree("scenes/images", "photos")
-    save_clip(Path("openai/clip-vit-base-patch32"))
+    teach(save_clip(Path("openai/clip-vit-base-patch32")), Path("pairs.csv"), Path("photos"))
+    lines = Path("pairs.csv").read_text("utf-8").splitlines()  # every fifth of the first captions gets another image
+    images = [line.partition(",")[0] for line in lines[1:81:5]]
+    for row, image in zip(range(1, 81, 5), [*images[1:], images[0]], strict=True):
+        lines[row] = f"{image},{lines[row].partition(',')[2]}"
+    Path("pairs.csv").write_text("\n".join(lines) + "\n", "utf-8")
     for name, photo in zip(("a.jpg", "b.jpg"), sorted(Path("photos").iterdir()), strict=False):
         Image.open(photo).save(name)
     defaults = config.load(settings=SMALL)
