@@ -4,10 +4,20 @@ import csv
 import json
 import re
 import shlex
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 from drawn import Drawn
+
+import crcl
+from crcl.auditing import clean as cleaning
+from crcl.auditing.clean import PLAIN, Cleaned, Cleaning
+from crcl.data.pairs import Pairs
+from crcl.data.sources.base import Location
+from crcl.errors import InputError
 
 PAGE = Path(__file__).parents[1] / "docs/data.md"
 
@@ -94,3 +104,36 @@ def write_open_clip(data: Drawn, path: Path) -> Path:
         writer.writerow(["filepath", "title", "split"])
         writer.writerows((f"images/{name}", caption, split) for name, caption, split in data.rows())
     return path
+
+
+def features_of(path: Path, folder: Path, names: list[str]) -> Pairs:
+    """The data at a path with features of all its images."""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "features.npy", np.ones((len(names), 2, 4), dtype=np.float32))
+    (folder / "ids.txt").write_text("".join(f"{name}\n" for name in names), "utf-8")
+    return crcl.read(path, features=folder / "features.npy", ids=folder / "ids.txt")
+
+
+def judge(
+    path: Path,
+    output: Path,
+    *,
+    suspects: Collection[int] = (),
+    moved: Mapping[int, str] | None = None,
+    how: Cleaning = PLAIN,
+) -> Cleaned:
+    """Clean data of which these rows are suspects with a correspondence of 0.125, the others have 0.75."""
+    folder = output.parent / f"features of {output.name}"
+    names = list(dict.fromkeys(crcl.read(path).images))
+    pairs = features_of(path, folder, [name for name in names if name]).without_empty().split("train")
+    rows = pairs.rows.tolist()
+    beliefs = np.array([0.125 if row in suspects else 0.75 for row in rows], dtype=np.float32)
+    images = [list(pairs.image_ids).index(moved[row]) if moved and row in moved else -1 for row in rows]
+    return cleaning.clean(Location(str(path)), output, pairs, beliefs, threshold=0.5, moved=np.array(images), how=how)
+
+
+def refusal(path: Path, **options: Any) -> str:
+    """The message with which data is refused."""
+    with pytest.raises(InputError) as caught:
+        crcl.read(path, **options)
+    return str(caught.value)

@@ -16,6 +16,7 @@ _LOOKED_AT = 2**16  # bytes at the beginning of a document by which its layout i
 _DEPTH = 4  # keys that lie deeper do not matter for that
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[ \t\n\r]*")
+_COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)|[{}\[\],:]', re.DOTALL)
 _KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
 
@@ -51,6 +52,9 @@ class Cursor:
     def value(self) -> Any:
         """The value that begins here."""
         self.skip()
+        return self._decode()
+
+    def _decode(self) -> Any:
         try:
             found, self.place = _DECODER.raw_decode(self.text, self.place)
         except RecursionError as error:
@@ -84,12 +88,14 @@ class Cursor:
         self._expect("[")
         if self._passes("]"):
             return
+        self.skip()
         while True:
-            self.skip()
             start = self.place
-            yield Entry(self.value(), start, self.place)
-            if not self._passes(","):
+            yield Entry(self._decode(), start, self.place)
+            comma = _COMMA.match(self.text, self.place)
+            if comma is None:
                 break
+            self.place = comma.end()
         self._expect("]")
 
     def finish(self) -> None:

@@ -196,19 +196,18 @@ def _edits(
     if ids is None or (all(stays) and not arrivals):
         return
     start, end, numbers = ids
-    gone: set[int | None] = set()
-    for place, (sentence, stay) in enumerate(zip(old, stays, strict=True)):
-        if not stay:
-            gone.add(_place_of(sentence.value.get("sentid"), place, [one.value for one in numbers], gone))
+    gone = _places(numbers, [one for one, stay in zip(old, stays, strict=True) if not stay])
     kept = [text[one.start : one.end] for place, one in enumerate(numbers) if place not in gone]
     yield with_entries(text, start, end, numbers, [*kept, *(one.sentid for one in arrivals if one.sentid is not None)])
 
 
-def _place_of(sentid: Any, place: int, numbers: Sequence[Any], gone: set[int | None]) -> int | None:
-    """The place in `sentids` of a sentence: its own if the number there is its own, or else where its number is."""
-    if place < len(numbers) and numbers[place] == sentid:
-        return place
-    return next((other for other, number in enumerate(numbers) if number == sentid and other not in gone), None)
+def _places(numbers: Sequence[Entry], sentences: Sequence[Entry]) -> set[int]:
+    """The places in `sentids` of these sentences, by their numbers; of equal numbers the first."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, number in reversed(list(enumerate(numbers))):
+        places[json.dumps(number.value)].append(place)
+    keys = [json.dumps(sentence.value["sentid"]) for sentence in sentences if "sentid" in sentence.value]
+    return {places[key].pop() for key in keys if places.get(key)}
 
 
 LAYOUT = Layout(
