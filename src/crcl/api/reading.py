@@ -45,7 +45,8 @@ def read(
     Args:
         data: A table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a folder in the field's layout or of embeddings; or, in
             memory, a DataFrame, a pyarrow Table or a dict of lists with columns `image` and `caption` (and `split`);
-            or a list of image files or PIL images; or an array of features.
+            or a `Dataset` or `DatasetDict` of the library `datasets`, or `hub:USER/NAME` for one on the hub; or a list
+            of image files or PIL images; or an array of features.
         captions: The captions of a list or an array.
         images: The folder of the image files that a table names; the table's own folder, if not given.
         features: Features of a table's images: a `.npy` file or an array, `(images, regions, size)` or

@@ -46,7 +46,7 @@ def audit(
         Path,
         typer.Argument(
             metavar="RUN_OR_DATA",
-            help="A run folder; or data to train on first: a table, embeddings, the field's layout.",
+            help="A run folder; or data to train on first: a table, embeddings, hub:USER/NAME, the field's layout.",
         ),
     ],
     output: Annotated[

@@ -15,7 +15,11 @@ from crcl.training.inputs import moved_data
 FILES = "Files of features and names of columns"
 
 Data = Annotated[
-    Path, typer.Argument(help="A table (.csv .tsv .jsonl .parquet), a folder in the field's layout or of embeddings.")
+    Path,
+    typer.Argument(
+        help="A table (.csv .tsv .jsonl .parquet), a folder in the field's layout or of embeddings, hub:USER/NAME for "
+        "a data set on the Hugging Face hub, or any other layout of docs/data.md."
+    ),
 ]
 Images = Annotated[
     Path | None, typer.Option(help="Folder of the table's images; the table's own folder, if not given.")

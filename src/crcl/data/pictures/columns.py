@@ -29,6 +29,7 @@ from crcl.errors import InputError
 
 _CHUNK = 64 * 2**20  # bytes of images that are read at once; larger row groups are read in parts
 _BATCH = 256  # rows that are looked at together when a column is passed through
+_BUFFER = 2**20  # bytes that are read ahead: without it all of a column in a row group is read at once
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Columns:
         """One of the files; the error for one that cannot be read names it."""
         path = self.folder / self.files[number]
         try:
-            with pa.parquet.ParquetFile(path, pre_buffer=False) as file:
+            with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER) as file:
                 if _stamp(path) != self.stamps[number]:
                     raise InputError("has changed since it was read", where=path, hint="read it again")
                 yield file
