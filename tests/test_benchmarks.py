@@ -1,12 +1,14 @@
 """The benchmarks do what their reports say, on tiny data."""
 
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny import small_config, write_folder
 
+import crcl
 from crcl import experiments
 from crcl.experiments.planning import Planner
 from crcl.methods import METHODS
@@ -14,8 +16,10 @@ from crcl.training import session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import absent
+import copies
 import cost
 import detection
+import tars
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -142,3 +146,29 @@ def test_cost_can_be_measured_of_some_methods_beside_plain_training():
     assert cost.methods_for("scan", ["gsc", "ncr"]) == ["infonce", "ncr"]
     options = cost.parse(["--methods", "gsc", "--matchers", "bow"])
     assert "    python benchmarks/cost.py --matchers bow --methods gsc --images 200" in "\n".join(cost.opening(options))
+
+
+def test_tars_are_made_indexed_and_read_in_every_step(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tars.py", str(tmp_path), "--pairs", "50", "--shards", "3"])
+    monkeypatch.setattr(tars, "measured", lambda step, folder: tars.measure(step, folder / "tars"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tars.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("50 pairs in 3 tars, ")
+    assert [line.split(" | ")[0] for line in lines[5:13]] == [f"| {title}" for title in tars.STEPS.values()]
+    assert len([line for line in lines if " of the processor's time of " in line]) == 4
+    with tarfile.open(tmp_path / "tars" / "00002.tar") as tar:
+        names = [f"{key}.{kind}" for key in (f"00002{row:05}" for row in range(16)) for kind in ("jpg", "txt", "json")]
+        assert tar.getnames() == names
+    pairs = crcl.read(tmp_path / "tars")
+    assert len(pairs) == 50
+    assert pairs.notes == ()
+
+
+def test_changed_copies_of_drawn_scenes_are_told_from_others(tmp_path):
+    rng = np.random.default_rng(0)
+    different, *changed = copies.of_images([copies.draw(copies.random_scene(rng), rng) for _ in range(30)])
+    assert different.startswith("30 images; 0 have another above 0.97")
+    assert [line.split(":")[0] for line in changed] == list(copies.CHANGES)
+    assert changed[0].endswith("100% above 0.97")
+    assert copies.of_pairs(copies.Pairs.of(write_folder(tmp_path / "data")).split("train"))[0].startswith("24 images; ")
