@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ import crcl
 from crcl.auditing.copies import Duplicates, duplicates_file, find_duplicates, write_duplicates
 from crcl.auditing.report.page import write_report
 from crcl.auditing.result import Audit
-from crcl.data.duplicates import find_copies
+from crcl.data.duplicates import MOST, NEAR, find_copies
 from crcl.data.pairs import Pairs
 from crcl.data.split import Split
 from crcl.errors import InputError
@@ -51,7 +52,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def audit(scenes: Path) -> Audit:
-    return crcl.audit(scenes / "pairs.csv", scenes / "audit", settings=SETTINGS)
+    return crcl.audit(scenes / "pairs.csv", scenes / "pairs-audit", settings=SETTINGS)
 
 
 def test_copies_of_drawn_scenes_are_found_and_no_others(audit: Audit) -> None:
@@ -85,7 +86,7 @@ def test_captions_are_listed_with_their_numbers(audit: Audit) -> None:
 
 def test_copies_are_held_out_together(scenes: Path, audit: Audit) -> None:
     pairs = crcl.read(scenes / "pairs.csv").with_features(
-        scenes / "audit/features/features.npy", scenes / "audit/features/ids.txt"
+        scenes / "pairs-audit/features/features.npy", scenes / "pairs-audit/features/ids.txt"
     )
     train, dev = (set(pairs.split(name).image_ids) for name in ("train", "dev"))
     assert len(train | dev) == 220
@@ -129,11 +130,11 @@ def test_the_command_writes_the_list_beside_the_table(
     scenes: Path, audit: Audit, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(scenes)
-    answer = call(capsys, monkeypatch, "audit", "audit/run")
+    answer = call(capsys, monkeypatch, "audit", "pairs-audit/run")
     assert answer.code == 0, answer.err
-    assert f"copies: {Path('audit/run/duplicates.csv')}" in answer.out
+    assert f"copies: {Path('pairs-audit/run/duplicates.csv')}" in answer.out
     assert "images are exact copies of other images." in answer.out
-    listed = pyarrow.csv.read_csv("audit/run/duplicates.csv").to_pylist()
+    listed = pyarrow.csv.read_csv("pairs-audit/run/duplicates.csv").to_pylist()
     kinds = [row["kind"] for row in listed]
     assert list(dict.fromkeys(kinds)) == ["same image", "near image", "same caption", "generic caption"]
     assert kinds.count("same image") == len(audit.duplicates.images)
@@ -142,18 +143,35 @@ def test_the_command_writes_the_list_beside_the_table(
     for row in listed:
         assert rows[row["row"]][0] == row["image"]
         assert not row["caption"] or rows[row["row"]][1].strip() == row["caption"]
-    answer = call(capsys, monkeypatch, "audit", "audit/run", "-o", "sure.parquet", "--report", "page")
+    answer = call(capsys, monkeypatch, "audit", "pairs-audit/run", "-o", "sure.parquet", "--report", "page")
     assert answer.code == 0, answer.err
     assert pyarrow.parquet.read_table("sure-duplicates.parquet").num_rows == len(listed)
     page = Path("page/index.html").read_text("utf-8")
     assert '<h2 id="copies">Copies</h2>' in page
     assert "000001.png (row 1), copy-1.bmp (row " in page or "000002.png (row 2), copy-2.bmp (row " in page
     Path("mine-duplicates.csv").write_text("my,own\n1,2\n")
-    answer = call(capsys, monkeypatch, "audit", "audit/run", "-o", "mine.csv")
+    answer = call(capsys, monkeypatch, "audit", "pairs-audit/run", "-o", "mine.csv")
     assert answer.code == 2
     assert "mine-duplicates.csv: exists and is not a list of copies" in answer.err
     assert Path("mine-duplicates.csv").read_text() == "my,own\n1,2\n"
     assert not Path("mine.csv").exists()
+
+
+def test_the_examples_of_the_guide_run(
+    scenes: Path, audit: Audit, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scenes)
+    audit.write("pairs-audit/audit.csv")
+    page = (Path(__file__).parents[2] / "docs/audit.md").read_text("utf-8")
+    section = page[page.index("\n## Copies\n") : page.index("\n## With other tools\n")]
+    shown, dropped = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    exec(shown, {})
+    assert "images are exact copies of other images." in capsys.readouterr().out
+    exec(dropped, {})
+    kept = list(csv.reader((scenes / "once.csv").open(encoding="utf-8", newline="")))[1:]
+    assert len(kept) == 220 - len(audit.duplicates.images) // 2
+    assert f"{NEAR:g} or more" in section
+    assert f"up to {MOST:,} images" in section
 
 
 def made(pairs: Split) -> Duplicates:
@@ -219,7 +237,7 @@ def test_training_notes_copies_between_train_and_dev(scenes: Path, audit: Audit,
     cut = [f"{line},{'dev' if line.startswith('copy-') else 'train'}" for line in lines[1:]]
     table = scenes / "cut.csv"
     table.write_text("\n".join([f"{lines[0]},split", *cut]), "utf-8")
-    notes, features = list[str](), scenes / "audit/features"
+    notes, features = list[str](), scenes / "pairs-audit/features"
     pairs = crcl.read(table, features=features / "features.npy", ids=features / "ids.txt")
     run = crcl.train(pairs, tmp_path / "run", settings=SETTINGS, progress=Noting(notes))
     assert isinstance(run, Run)

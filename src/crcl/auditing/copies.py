@@ -106,10 +106,11 @@ class Duplicates:
         exact, near = int((copies.same != np.arange(self.pairs.images)).sum()), int((copies.near >= 0).sum())
         lines = {}
         if exact:
-            lines["images"] = f"{counted(exact, 'image is an exact copy', 'images are exact copies')} of other images."
+            told = counted(exact, "image is an exact copy of another image", "images are exact copies of other images")
+            lines["images"] = f"{told}."
         if near:
-            told = counted(near, "image is a near copy", "images are near copies")
-            lines["near"] = f"{told} of other images (similarity {copies.least:g} or more)."
+            told = counted(near, "image is a near copy of another image", "images are near copies of other images")
+            lines["near"] = f"{told} (similarity {copies.least:g} or more)."
         counts = [
             counted(count, f"image of {split} is a copy", f"images of {split} are copies")
             for split, count in self.across.items()

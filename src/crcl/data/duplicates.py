@@ -22,9 +22,9 @@ MOST = 100_000
 """Near copies are searched among so many images at most, as all are compared with all."""
 GENERIC = 0.005, 10, 100
 """A caption is generic if this share of all images carries it, but at least 10 images; 100 images are always enough."""
-_SAMPLED = 2048  # images that the mean image and the main directions are measured on
+_SAMPLED = 2048  # images that the mean image is measured on
 _BYTES = 64 * 2**20  # of features that are held at a time
-_DIRECTIONS = 128
+_DIRECTIONS, _SPANNED = 64, 512  # main directions of sketches, and images that they are measured on
 _PROMISING = 8  # images that an image is compared with in full
 _ROUNDING = 1e-4
 _FILE_NAME = re.compile(
@@ -167,7 +167,7 @@ class Likeness:
         A unit vector is its part along the main directions and a rest. The product of two rests is at most that of
         their lengths, so the length of the rest is one more number of the sketch.
         """
-        sample = self.vectors(self.sample)
+        sample = self.vectors(self.sample[:: -(-len(self.sample) // _SPANNED)])
         values, vectors = np.linalg.eigh(sample @ sample.T)
         used = values > 1e-6 * max(values[-1], 1e-30)
         directions = sample.T @ (vectors[:, used][:, -_DIRECTIONS:] / np.sqrt(values[used][-_DIRECTIONS:]))
