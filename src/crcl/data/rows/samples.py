@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
     ]
 )
 _IMAGES = tuple(suffix[1:] for suffix in SUFFIXES)
-_BUFFER = 2**16
+_BUFFER = 2**14  # larger images are skipped, not read
 _VERSION = 1  # of what is kept
 
 
