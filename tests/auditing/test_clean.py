@@ -447,7 +447,7 @@ def test_the_command_keeps_a_share_of_the_pairs(crcl: Crcl, trained: tuple[Path,
     assert f"{judged - round(judged / 4):,} rows removed" in answer.out
     answer = crcl("clean", run, "-o", tmp_path / "other.csv", "--keep", "0.25", "--threshold", "0.5")
     assert answer.code == 2
-    assert "give one of --threshold, --keep" in answer.err
+    assert "give --threshold or --keep" in answer.err
     assert not (tmp_path / "other.csv").exists()
 
 

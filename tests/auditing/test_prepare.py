@@ -228,7 +228,7 @@ def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
         ("image,caption\na.png,a dog\na.png,a cat\n", "only one image, 'a.png'"),
         ("image,caption\na.png,a dog\nb.png,a cat\n", "only one training pair"),
         ("image,caption,split\na.png,a dog,train\na.png,a cat,train\nb.png,a car,dev\n", "show one image"),
-        ("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n", "no row of split 'dev'"),
+        ("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n", "only one image"),
         ("image,caption,split\na.png,a dog,train\nb.png,a cat,\n", "row 2: empty split"),
         ("image,caption\na.png,\nb.png,\n", "no row has both"),
         ("image,text\na.png,a dog\n", "no column 'caption'"),
@@ -572,5 +572,7 @@ def test_endings_in_capitals_are_tables_too(
     (tmp_path / "PAIRS.CSV").write_text("image,caption\na.jpg,a dog\nb.jpg,a cat\n", "utf-8")
     (tmp_path / "notes.txt").write_text("a", "utf-8")
     monkeypatch.chdir(tmp_path)
-    assert "no features of its images" in call(capsys, monkeypatch, "info", "PAIRS.CSV").err
+    told = call(capsys, monkeypatch, "info", "PAIRS.CSV")
+    assert "1 pairs, 1 images" in told.out
+    assert "none yet" in told.out
     assert "neither a run folder nor a table" in call(capsys, monkeypatch, "audit", "notes.txt").err

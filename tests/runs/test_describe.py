@@ -18,8 +18,10 @@ from crcl.training import session
 def test_data_is_described_split_by_split(tmp_path: Path) -> None:
     facts = describe(write_folder(tmp_path / "data"))
     assert facts[0] == ("data", str(tmp_path / "data"))
-    assert [name for name, _ in facts[1:]] == ["train"] * 3 + ["dev"] * 3 + ["test"] * 3
-    assert facts[1:4] == [
+    assert facts[1][0] == "layout"
+    assert facts[1][1].startswith("precomp: ")
+    assert [name for name, _ in facts[2:]] == ["train"] * 3 + ["dev"] * 3 + ["test"] * 3
+    assert facts[2:5] == [
         ("train", "48 pairs, 24 images, 2 captions per image"),
         ("train", "features 4 regions x 6 numbers, float32"),
         ("train", "captions of 6 to 7 words, 6.5 on average"),
@@ -31,9 +33,23 @@ def test_captions_per_image_are_a_range_where_they_differ(tmp_path: Path) -> Non
     np.save(tmp_path / "features.npy", np.zeros((2, 5), dtype=np.float16))
     (tmp_path / "ids.txt").write_text("a\nb\n")
     facts = describe(tmp_path / "pairs.csv")
-    assert facts[1:3] == [
+    assert facts[2:4] == [
         ("train", "3 pairs, 2 images, 1 to 2 captions per image"),
         ("train", "features 1 regions x 5 numbers, float16"),
+    ]
+
+
+def test_data_without_features_is_described_by_its_rows(tmp_path: Path) -> None:
+    rows = [f"{image}.jpg,{'a dog ' * (image + 1)},{'test' if image > 7 else 'train'}" for image in range(10)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["image,caption,split", *rows, "9.jpg,,test", ""]))
+    facts = dict(describe(tmp_path / "pairs.csv"))
+    assert facts["layout"].startswith("table: ")
+    assert facts["test"] == "captions of 18 to 20 words, 19.0 on average"
+    assert facts["features"].startswith("none yet")
+    assert [line for name, line in describe(tmp_path / "pairs.csv") if name in ("train", "dev", "test")][::2] == [
+        "7 pairs, 7 images, 1 captions per image",  # a tenth of train is held out, as there is no dev
+        "1 pairs, 1 images, 1 captions per image",
+        "2 pairs, 2 images, 1 captions per image",
     ]
 
 

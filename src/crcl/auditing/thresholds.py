@@ -64,7 +64,7 @@ class Choice:
             raise InputError(
                 f"{' and '.join(name.replace('_', ' ') for name in given)} are given, each of which decides what is "
                 "flagged",
-                hint=f"give one of {', '.join(f'{{{name}}}' for name in given)}",
+                hint=f"give {' or '.join(f'{{{name}}}' for name in given)}",
             )
         for name in ("keep", "wrong_at_most"):
             value = getattr(self, name)

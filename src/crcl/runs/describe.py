@@ -1,13 +1,16 @@
 """Short descriptions of data and of run folders."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from crcl.config import Config, from_dict
 from crcl.data.pairs import Pairs
-from crcl.data.sources import layout_of
+from crcl.data.rows.splits import rows_of, whole_rows
+from crcl.data.sources import LAYOUTS, layout_of
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
@@ -26,35 +29,54 @@ def describe(path: str | Path | Pairs) -> list[Fact]:
         return describe_run(Run.open(path))
     if path.is_dir() and layout_of(path) is None:
         raise InputError(
-            "neither a run folder nor data (a folder with {split}_ims.npy files or of embeddings, or a table)",
-            where=path,
+            "neither a run folder nor data in a layout that is recognised", where=path, hint="name it by {layout}"
         )
     return describe_pairs(Pairs.of(path))
 
 
 def describe_pairs(pairs: Pairs) -> list[Fact]:
-    """Facts about data: counts and shapes of each split."""
+    """Facts about data: its layout, counts and shapes of each split, and what was left out."""
     facts: list[Fact] = [("data", pairs.name)]
+    location = pairs.location
+    layout = None if location is None else layout_of(location.path, location.layout)
+    if layout is not None:
+        facts.append(("layout", f"{layout}: {LAYOUTS[layout].title}"))
     for name in pairs.splits:
-        facts += [(name, line) for line in describe_split(pairs.split(name))]
-    return facts
+        lines = describe_split(pairs.split(name)) if pairs.has_features else _describe_rows(pairs, name)
+        facts += [(name, line) for line in lines]
+    if not pairs.has_features:
+        facts.append(("features", "none yet: `crcl audit` and `crcl features` make them"))
+    return facts + [("left out", note) for note in pairs.notes]
 
 
 def describe_split(pairs: Split) -> list[str]:
     """Counts and shapes of one split."""
     _, regions, size = pairs.features.shape
-    per_image = np.bincount(pairs.image_index, minlength=pairs.images)
-    low, high = int(per_image.min()), int(per_image.max())
-    each = str(low) if low == high else f"{low} to {high}"
-    words = np.array([len(caption.split()) for caption in pairs.captions])
     texts = pairs.text_features
     vectors = [] if texts is None else [f"vectors of captions of {texts.shape[1]} numbers, {texts.dtype}"]
-    return [
-        f"{len(pairs):,} pairs, {pairs.images:,} images, {each} captions per image",
-        f"features {regions} regions x {size} numbers, {pairs.features.dtype}",
+    counts, words = _count(pairs.captions, np.bincount(pairs.image_index, minlength=pairs.images))
+    return [counts, f"features {regions} regions x {size} numbers, {pairs.features.dtype}", words, *vectors]
+
+
+def _describe_rows(pairs: Pairs, split: str) -> list[str]:
+    """Counts of one split without features; rows that lack an image or a caption do not count."""
+    rows = pairs.source.rows()
+    assert rows is not None
+    whole = rows.take(whole_rows(rows))
+    chosen = whole.take(rows_of(pairs.name, whole, split))
+    images = pc.value_counts(chosen["image"]).field("counts").to_numpy()
+    return list(_count(chosen["caption"].to_pylist(), images))
+
+
+def _count(captions: Sequence[str], per_image: np.ndarray) -> tuple[str, str]:
+    """How many pairs and images there are, and how long captions are."""
+    low, high = int(per_image.min()), int(per_image.max())
+    each = str(low) if low == high else f"{low} to {high}"
+    words = np.array([len(caption.split()) for caption in captions])
+    return (
+        f"{len(captions):,} pairs, {len(per_image):,} images, {each} captions per image",
         f"captions of {words.min()} to {words.max()} words, {words.mean():.1f} on average",
-        *vectors,
-    ]
+    )
 
 
 def describe_run(run: Run) -> list[Fact]:

@@ -23,8 +23,9 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def splits_of(rows: pa.Table) -> list[str]:
-    """The values of the column `split`, or train and dev without that column."""
-    return list(dict.fromkeys(_split_names(rows))) if _is_cut(rows) else ["train", "dev"]
+    """The values of the column `split` (without it all is train), and dev, which is held out of train if need be."""
+    names = list(dict.fromkeys(_split_names(rows)))
+    return [*names, "dev"] if _needs_dev(names) else names
 
 
 def rows_of(name: str, rows: pa.Table, split: str, copies: Mapping[str, bytes] = NONE) -> np.ndarray:
@@ -36,18 +37,18 @@ def rows_of(name: str, rows: pa.Table, split: str, copies: Mapping[str, bytes] =
         split: The name of the split.
         copies: A hash of the content of each image by its name, if known: copies are held out together.
     """
-    if _is_cut(rows):
-        of_row = _split_names(rows)
-    else:
-        held_out = _held_out(name, rows["image"].to_numpy(), copies)
-        of_row = np.where(held_out, "dev", "train")
+    of_row = _split_names(rows)
+    if _needs_dev(of_row):
+        train = np.flatnonzero(of_row == "train")
+        held_out = _held_out(name, rows["image"].take(train).to_numpy(), copies)
+        of_row[train[held_out]] = "dev"
     chosen = np.flatnonzero(of_row == split_name(split))
     if not len(chosen):
         there = sorted(set(of_row))
         raise InputError(
             f"no row of split '{split}'{did_you_mean(split, there)}; splits: {', '.join(there)}",
             where=name,
-            hint="name one of these; training needs train and dev (or val), or train only: a tenth of it becomes dev",
+            hint="name one of these; training needs train, of which a tenth becomes dev if there is no dev or val",
         )
     return chosen
 
@@ -64,13 +65,16 @@ def split_name(name: str) -> str:
     return _DEV.get(small, small)
 
 
-def _is_cut(rows: pa.Table) -> bool:
-    """Whether the table has several splits; if all rows are train, some are held out as dev."""
-    return "split" in rows.column_names and set(_split_names(rows)) != {"train"}
+def _needs_dev(names: Iterable[str]) -> bool:
+    """Whether some of train must be held out as dev."""
+    there = set(names)
+    return "train" in there and "dev" not in there
 
 
 def _split_names(rows: pa.Table) -> np.ndarray:
-    """(rows,) the split of each row."""
+    """(rows,) the split of each row, as the data says."""
+    if "split" not in rows.column_names:
+        return np.full(len(rows), "train", dtype=object)
     names = rows["split"].to_numpy(zero_copy_only=False)
     known = {name: split_name(name) for name in set(names)}
     return np.array([known[name] for name in names], dtype=object)
