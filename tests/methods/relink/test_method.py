@@ -240,6 +240,22 @@ def test_a_run_with_a_companion_scores_the_same_when_it_is_opened_again(tmp_path
     assert type(open_scorer(alone.path)[2].matcher).__name__ == "Bow"
 
 
+def test_a_pair_whose_caption_a_decoy_repeats_is_judged_but_not_trained_on(small: Small) -> None:
+    originals = np.array([0, 5])
+    # the last two pairs stand for decoys, which are trained on as any other pair
+    plan = Plan(epochs=EPOCHS, matcher=MATCHERS["bow"], batch_size=5, originals=originals)
+    method = Relink(small.make_learner(), small.pairs, plan, RelinkSettings(refresh=2, average=0.5))
+    method.begin_piece(0)
+    method.beliefs = linear.all_shown(small.pairs)
+    drawn = method._draw(small.batches, clock(0))
+    assert (drawn[originals] == -1).all()
+    others = np.setdiff1d(np.arange(small.pairs), originals)
+    np.testing.assert_array_equal(drawn[others], small.batches.pairs.image_index[others])
+    list(method.train_epoch(small.batches, clock(0)))
+    assert (method.drawn[originals] == -1).all()
+    assert np.isfinite(method.correspondence[originals]).all()
+
+
 def test_a_run_keeps_the_partners_that_captions_may_belong_to(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     run = session.train(small_config(data, "method=relink", "data.decoys=0.1"), tmp_path / "run")

@@ -98,7 +98,7 @@ class Relink:
         if self.plan.matcher.closed_form:
             return
         if clock.step <= rounds:
-            self.drawn = draw_partners(self.beliefs, batches.pairs.image_index, batches.seed, clock.total_epoch)
+            self.drawn = self._draw(batches, clock)
         used = np.flatnonzero(self.drawn != _NOWHERE)
         self.learner.module.train()
         self.averaged.multi_avg_fn = get_ema_multi_avg_fn(average_decay(self.settings.average, len(batches)))
@@ -113,6 +113,17 @@ class Relink:
         if self._refreshes(clock.epoch, batches) and not completed.take(1):
             self._judge(batches)
             yield StepLog(self.pairs, float("nan"), phase="beliefs")
+
+    def _draw(self, batches: Batches, clock: Clock) -> np.ndarray:
+        """The image that each caption is trained with in this epoch, or none.
+
+        A pair whose caption is repeated by a decoy is left out: the network would know the decoy's caption from it, as
+        it knows no other mismatched caption, and would disbelieve decoys more than mismatches.
+        """
+        drawn = draw_partners(self.beliefs, batches.pairs.image_index, batches.seed, clock.total_epoch)
+        if self.plan.originals is not None:
+            drawn[self.plan.originals] = _NOWHERE
+        return drawn
 
     def _refreshes(self, epoch: int, batches: Batches) -> bool:
         """Whether the network judges all captions after this epoch.
