@@ -1,4 +1,4 @@
-"""A small sentence encoder with random weights, saved as people have them."""
+"""A small sentence encoder and a small DINOv2 with random weights, saved as people have them."""
 
 import json
 from pathlib import Path
@@ -37,4 +37,15 @@ def save_encoder(folder: Path, *, seed: int = 0, size: int = 8, positions: int =
         (folder / "modules.json").write_text(json.dumps(modules))
         (folder / "1_Pooling").mkdir(exist_ok=True)
         (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    return folder
+
+
+def save_dinov2(folder: Path) -> Path:
+    """A vision model without a text side."""
+    import transformers
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "patch_size": 4}
+    transformers.Dinov2Model(transformers.Dinov2Config(**sizes)).save_pretrained(folder)
+    cut = {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}}
+    transformers.BitImageProcessor(**cut).save_pretrained(folder)
     return folder

@@ -13,6 +13,7 @@ import torch
 from embedded import made_up, write_embeddings
 from pages import ROOT, commands, read, section, snippets
 from small_clip import draw_scenes, save_clip
+from small_encoder import save_dinov2, save_encoder
 from tiny import LEARNING, call, environment, write_folder
 
 SMALLEST = {"matcher.embedding": 8, "matcher.word": 6, "train.pieces": [1, 1], "ledger.freeze_epochs": 0}
@@ -160,13 +161,17 @@ def test_the_commands_for_features_run(folder: Path, shell: Shell) -> None:
     table = draw_scenes(folder / "drawn")
     table.rename("pairs.csv")
     (folder / "drawn/images").rename("photos")
-    model = save_clip(folder / "models/clip")
+    models = {"clip-vit": save_clip(folder / "models/clip"), "dinov2": save_dinov2(folder / "models/dinov2")}
+    models["MiniLM"] = save_encoder(folder / "models/encoder", positions=80)
     for words in commands(read("docs/features.md").split("## What is written")[0]):
-        shell.run([str(model) if "clip-vit" in word else word for word in words])
+        shell.run([next((str(path) for name, path in models.items() if name in word), word) for word in words])
     assert Path("runs/mine/matcher.safetensors").exists()
+    assert Path("runs/vectors/matcher.safetensors").exists()
+    assert Path("pairs-audit/features/text_features.npy").exists()
     shutil.rmtree("features")
-    made = run_snippet(snippets(read("docs/features.md"))[0])["made"]
-    assert made.images == 24  # type: ignore[attr-defined]
+    scope = run_snippet(snippets(read("docs/features.md"))[0])
+    assert scope["made"].images == 24  # type: ignore[attr-defined]
+    assert scope["texts"].captions == 48  # type: ignore[attr-defined]
 
 
 def test_the_snippet_of_a_loop_of_your_own_gives_a_belief_per_pair() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from small_clip import LONGEST, draw_scenes, save_clip
-from small_encoder import save_encoder
+from small_encoder import save_dinov2, save_encoder
 from tiny import Noting, call
 
 import crcl
@@ -27,17 +27,12 @@ QUICK: dict[str, Any] = {"train.pieces": [2], "ledger.freeze_epochs": 1, "train.
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixty drawn scenes as a table, a CLIP, a SigLIP, a DINOv2 and a sentence encoder."""
-    import transformers
-
     folder = tmp_path_factory.mktemp("making")
     draw_scenes(folder / "scenes", train=60)
     for kind in ("clip", "siglip"):
         save_clip(folder / kind, kind)
     save_encoder(folder / "bert", size=16, positions=80)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "patch_size": 4}
-    transformers.Dinov2Model(transformers.Dinov2Config(**sizes)).save_pretrained(folder / "dino")
-    cut = {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}}
-    transformers.BitImageProcessor(**cut).save_pretrained(folder / "dino")
+    save_dinov2(folder / "dino")
     return folder
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from small_clip import LONGEST, save_clip
-from small_encoder import WORDS, save_encoder
+from small_encoder import WORDS, save_dinov2, save_encoder
 
 from crcl.data.text.subwords import Subwords, read_tokenizer
 from crcl.errors import InputError
@@ -147,10 +147,7 @@ def test_a_folder_that_is_no_encoder_is_refused_with_the_reason(tmp_path: Path, 
 
 
 def test_a_model_that_reads_no_captions_is_refused(tmp_path: Path) -> None:
-    import transformers
-
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "patch_size": 4}
-    transformers.Dinov2Model(transformers.Dinov2Config(**sizes)).save_pretrained(tmp_path / "dino")
+    save_dinov2(tmp_path / "dino")
     assert not has_text_side(str(tmp_path / "dino"))
     with pytest.raises(InputError, match=r"has no tokenizer\.json"):
         LanguageModel(str(tmp_path / "dino"))
