@@ -157,6 +157,13 @@ def test_the_command_writes_the_list_beside_the_table(
     assert not Path("mine.csv").exists()
 
 
+def test_the_similarity_of_near_copies_is_a_setting(scenes: Path, tmp_path: Path) -> None:
+    found = crcl.audit(scenes / "pairs.csv", tmp_path / "audit", settings={**SETTINGS, "data.near_copies": 1})
+    assert len(found.duplicates.near) == 0
+    assert len(found.duplicates.images) > 0
+    assert "near_copy_of" not in found.table.column_names
+
+
 def test_the_examples_of_the_guide_run(
     scenes: Path, audit: Audit, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,9 @@ def audit(
     p_wrong, the probability that the pair is mismatched, where decoys allow an estimate; truth where known; for
     suspects other images and captions, with the beliefs in these (relink) or their similarities. A table's held-out
     rows are not trained on, and so not judged.
+
+    Copies of images and captions are listed in duplicates.csv beside the table, and told in columns copy_of,
+    near_copy_of and generic_caption, where there are any.
     """
     given_data = layout_of(source, layout) is not None
     if given_data:
