@@ -142,24 +142,24 @@ def test_folds_are_drawn_by_image_and_of_nearly_equal_size() -> None:
     assert one.fitted.all()
 
 
-def test_a_decoy_lies_in_one_fold_with_its_caption_and_its_image_and_gives_no_weight_to_any_fit() -> None:
+def test_neither_a_decoy_nor_the_pair_whose_caption_it_repeats_gives_weight_to_any_fit() -> None:
     made = Made()
     originals = np.array([5, 50, 100])
     with_decoys = np.concatenate([made.shown, [1, 2, 3]])
     shown = divide(with_decoys, originals, folds=FOLDS, seed=0)
     fold_of_image = {image: set(shown.folds[with_decoys == image].tolist()) for image in with_decoys.tolist()}
     assert all(len(folds) == 1 for folds in fold_of_image.values())
-    assert np.array_equal(shown.folds[PAIRS:], shown.folds[originals])
-    plain = Shown(made.shown, shown.folds[:PAIRS], NONE)
     assert shown.fitted.tolist() == [True] * PAIRS + [False] * 3
+    assert np.flatnonzero(~shown.taught).tolist() == [5, 50, 100, PAIRS, PAIRS + 1, PAIRS + 2]
     rows = np.concatenate([np.arange(PAIRS), originals])
     beliefs = some_beliefs(PAIRS + 3)
-    first = Beliefs(*(value[:PAIRS] for value in vars(beliefs).values()))
-    found, expected = made.model(shown, rows).fit(beliefs), made.model(plain).fit(first)
-    assert all(map(same, found, expected))
-    one, _ = judge(vectors_of(made.model(shown, rows), beliefs), shown)
-    other, _ = judge(vectors_of(made.model(plain), first), plain)
-    np.testing.assert_allclose(one.shown[:PAIRS], other.shown, atol=1e-5)  # nor does it change what others are given
+    changed = replace(beliefs, shown=beliefs.shown.copy(), images=beliefs.images.copy())
+    changed.shown[~shown.taught] = 0.123
+    changed.images[~shown.taught] = 7
+    found, same_again = made.model(shown, rows).fit(beliefs), made.model(shown, rows).fit(changed)
+    assert all(map(same, found, same_again))
+    changed.shown[0] = 0.456
+    assert not all(map(same, found, made.model(shown, rows).fit(changed)))
 
 
 def test_a_decoy_is_believed_as_little_as_a_mismatch() -> None:
@@ -217,11 +217,11 @@ def test_judging_gives_each_caption_the_numbers_of_its_own_fold() -> None:
     vectors = vectors_of(made.model(), all_shown(PAIRS))
     found, prior = judge(vectors, made.pairs(), others=3)
     for fold in vectors:
-        shown = torch.from_numpy(made.shown[fold.rows])
-        sims = posterior.Similarities(fold.images, fold.texts[fold.rows], shown)
-        own = posterior.ratios(sims, prior.temperature, posterior.image_offsets(sims, prior.temperature), others=3)
-        np.testing.assert_allclose(found.shown[fold.rows], own.shown, atol=1e-5)
-        np.testing.assert_array_equal(found.images[fold.rows], own.images)
+        rows = fold.rows[np.argsort(made.shown[fold.rows], kind="stable")]
+        sims = posterior.Similarities(fold.images, fold.texts[rows], torch.from_numpy(made.shown[rows]))
+        own = posterior.ratios(sims, prior.temperature, posterior.background(sims, prior.temperature), others=3)
+        np.testing.assert_allclose(found.shown[rows], own.shown, atol=1e-5)
+        np.testing.assert_array_equal(found.images[rows], own.images)
     assert prior.rate == pytest.approx(posterior.fit_rate(found.shown)[0])
 
 

@@ -66,10 +66,13 @@ def test_with_every_image_searched_and_every_caption_asked_the_numbers_are_the_e
     monkeypatch.setattr(sampled, "FEWEST_CELLS", 1000)
     exact, prior = made.exact(all_shown(300))
     found, same_prior = sampled.judge(made.model, made.model.fit(all_shown(300)))
-    assert same_prior.rate == pytest.approx(prior.rate, abs=1e-4)
-    np.testing.assert_allclose(found.shown, exact.shown, atol=1e-3)
-    np.testing.assert_allclose(found.others, exact.others, atol=1e-3)
-    np.testing.assert_array_equal(found.images[:, 0], exact.images[:, 0])
+    assert same_prior.rate == pytest.approx(prior.rate, abs=0.02)
+    # the offsets differ: one leaves out the caption itself, the other the most similar one
+    assert np.corrcoef(found.shown, exact.shown)[0, 1] > 0.99
+    one, other = (posterior.beliefs(each, prior.rate, 300) for each in (found, exact))
+    assert np.abs(one.shown - other.shown).mean() < 0.02
+    sure = other.others[:, 0] > 0.2
+    np.testing.assert_array_equal(found.images[sure, 0], exact.images[sure, 0])
 
 
 @needs_faiss
@@ -81,12 +84,12 @@ def test_with_every_image_in_the_sample_the_exact_numbers_do_not_depend_on_what_
     monkeypatch.setattr(sampled, "IMAGES", 300)
     monkeypatch.setattr(sampled, "FOUND", 12)
     monkeypatch.setattr(sampled, "SURE", np.inf)
-    exact, _ = made.exact(all_shown(300))
+    judged = []
     for cells in (1, 128):
         monkeypatch.setattr(sampled, "FEWEST_CELLS", cells)
         monkeypatch.setattr(sampled, "MOST_CELLS", cells)
-        found, _ = sampled.judge(made.model, made.model.fit(all_shown(300)))
-        np.testing.assert_allclose(found.shown, exact.shown, atol=1e-3)
+        judged.append(sampled.judge(made.model, made.model.fit(all_shown(300)))[0].shown)
+    np.testing.assert_allclose(judged[0], judged[1], atol=1e-3)
 
 
 @needs_faiss
@@ -144,7 +147,7 @@ def test_offsets_are_means_over_the_captions_asked_that_show_other_images(made: 
     some = fold.offsets(0.1, numbers)
     assert some.isnan().sum() == 3000 - len(numbers)
     for number in numbers.tolist():
-        terms = (fold.images[number] @ fold.asked.T / 0.1).double().exp()[fold.asked_show != number]
+        terms = (fold.images[number] @ fold.asked.T / 0.1).double().exp()[fold.asked_show != number].sort().values[:-1]
         assert found[number].item() == pytest.approx(float(terms.mean().log()), abs=1e-4)
         assert some[number].item() == pytest.approx(found[number].item(), abs=1e-5)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 import torch
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from crcl.errors import InputError
@@ -43,16 +42,11 @@ def divide(images: np.ndarray, originals: np.ndarray, *, folds: int, seed: int) 
         folds: Number of folds, at least 2.
         seed: Seed of the division.
     """
-    count, pairs = int(images.max(initial=-1)) + 1, len(images) - len(originals)
     shown, place = np.unique(images, return_inverse=True)
     if len(shown) < 2:
         raise InputError("method relink judges a pair by those of other images, and there is only one image")
-    links = (np.ones(len(originals)), (images[originals], images[pairs:]))  # a decoy's image, and that of its original
-    groups, group_of = connected_components(scipy.sparse.coo_array(links, shape=(count, count)), directed=False)
-    rng = np.random.default_rng([_STREAM, seed])
-    of_pair = (rng.permutation(groups) % folds)[group_of][images]
-    if (of_pair == of_pair[0]).all():  # a handful of images, all linked by decoys
-        of_pair = (rng.permutation(len(shown)) % folds)[place]
+    of_image = np.random.default_rng([_STREAM, seed]).permutation(len(shown)) % folds
+    of_pair = of_image[place]
     return Shown(images, of_pair, originals)
 
 
@@ -98,7 +92,7 @@ class LinearModel:
     def _products(self, beliefs: Beliefs, fold: int) -> "_Products":
         """Weighted sums over the pairs of one fold, of images and captions less their shift."""
         image_shift, text_shift = self._shifts
-        rows = np.flatnonzero((self.shown.folds == fold) & self.shown.fitted)
+        rows = np.flatnonzero((self.shown.folds == fold) & self.shown.taught)
         found = _Products.zeros(self.images.size, self.texts.size)
         for part in np.array_split(rows, max(len(rows) // 4096, 1)):
             weights, numbers = _weights(beliefs, self.shown.images, part)
@@ -184,26 +178,30 @@ def judge(
         sims = compare(fold, shown, rows, siblings)
         return sims if network is None else network.beside(sims, torch.from_numpy(rows).to(fold.images.device))
 
+    def side_by_side(rows: np.ndarray) -> np.ndarray:
+        """The captions in an order in which those shown with one image stand together."""
+        return rows[np.lexsort((rows, shown.images[rows]))]
+
     rng = np.random.default_rng([_STREAM, seed, 1])
     samples = []
     for fold in vectors:
         rows = rng.permutation(fold.rows[shown.fitted[fold.rows]])[: _sample_size(len(fold.images))]
         if len(rows):
-            samples.append(similarities(fold, np.sort(rows)))
+            samples.append(similarities(fold, side_by_side(rows)))
 
     def try_temperature(temperature: float) -> np.ndarray:
-        parts = [(sims, posterior.image_offsets(sims, temperature)) for sims in samples]
-        return np.concatenate([posterior.ratios(sims, temperature, offsets, others=0).shown for sims, offsets in parts])
+        parts = [(sims, posterior.background(sims, temperature)) for sims in samples]
+        return np.concatenate([posterior.ratios(sims, temperature, known, others=0).shown for sims, known in parts])
 
     prior = posterior.fit_prior(try_temperature, near=near)
     samples.clear()
     found = Ratios.empty(len(shown.images), min(others, len(vectors[0].images) - 1))
     for fold in vectors:
-        rows = fold.rows
+        rows = side_by_side(fold.rows)
         sims = similarities(fold, rows)
         counted = torch.from_numpy(shown.fitted[rows]).to(fold.images.device)
-        offsets = posterior.image_offsets(sims, prior.temperature, None if bool(counted.all()) else counted)
-        own = posterior.ratios(sims, prior.temperature, offsets, others=others)
+        known = posterior.background(sims, prior.temperature, None if bool(counted.all()) else counted)
+        own = posterior.ratios(sims, prior.temperature, known, others=others)
         found.shown[rows], found.images[rows], found.others[rows] = own.shown, own.images, own.others
     rate, _ = posterior.fit_rate(found.shown[shown.fitted])
     return found, Prior(prior.temperature, rate)

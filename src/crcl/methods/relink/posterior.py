@@ -2,10 +2,10 @@
 
 Of N captions t and M images i, x(t) is the image shown with t, and the hidden z(t) the one that t belongs to. A caption
 belongs to the shown image with probability 1 - rate, else to any image, rate / M each. With similarities s, temperature
-τ and a correction a(i) for images that everything fits,
+τ and a correction a(i, t) for images that everything fits,
 
-    p(i | t) = softmax over i of s(i, t) / τ - a(i)
-    a(i) = log of the mean of exp(s(i, t) / τ) over captions t that are not shown with i, centred
+    p(i | t) = softmax over i of s(i, t) / τ - a(i, t)
+    a(i, t) = log of the mean of exp(s(i, u) / τ) over captions u that are shown neither with i nor with t's image
     r(t) = M p(x(t) | t)    the ratio of the shown image to a random one
 
 the belief in the shown pair is y(t) = (1 - rate) r / ((1 - rate) r + rate), and that in another image i is
@@ -27,6 +27,7 @@ _USUAL = 0.05  # where the search for the temperature starts
 _ROUNDS = 30  # of the fixed point of the rate
 _CELLS = 2**21  # similarities computed at a time: 8 MB
 _KEPT = 2**26  # similarities that are kept: 256 MB
+_LEFT = 1e-12  # least share of a sum that is left where a caption is taken out of it: less is rounding
 
 
 @dataclass(frozen=True)
@@ -129,15 +130,26 @@ class Similarities:
             self._replace(self.kept, slice(0, len(self)))
         size = max(_CELLS // len(self.images), 1)
         memory = self.texts.new_empty(min(size, len(self)), len(self.images))
-        for start in range(0, len(self), size):
-            rows = slice(start, min(start + size, len(self)))
-            block = memory[: rows.stop - start]
+        for rows in self._blocks(size):
+            block = memory[: rows.stop - rows.start]
             if self.kept is None:
                 self._replace(torch.matmul(self.texts[rows], self.images.T, out=block), rows)
                 block.div_(temperature)
             else:
                 torch.div(self.kept[rows], temperature, out=block)
             yield rows, block
+
+    def _blocks(self, size: int) -> Iterator[slice]:
+        """Slices of at most so many captions; those that are shown together stay together, if they fit."""
+        places = torch.arange(len(self), device=self.shown.device)
+        begins = torch.cat([places[:1], torch.where(self.shown[1:] != self.shown[:-1], places[1:], 0)]).cummax(0).values
+        start = 0
+        while start < len(self):
+            stop = min(start + size, len(self))
+            if stop < len(self) and int(begins[stop]) > start:
+                stop = int(begins[stop])
+            yield slice(start, stop)
+            start = stop
 
     def _replace(self, block: Tensor, rows: slice) -> None:
         if self.replaced is not None:
@@ -146,43 +158,71 @@ class Similarities:
             block[captions[here] - rows.start, images[here]] = values[here]
 
 
-def image_offsets(sims: Similarities, temperature: float, counted: Tensor | None = None) -> Tensor:
-    """a(i): log of the mean over captions of exp(s / τ), centred; captions that are shown with i do not count. (M,)
+@dataclass(frozen=True)
+class Background:
+    """How well images fit captions that are not shown with them: what the offsets a(i, t) come from."""
 
-    Of the captions only those `counted` `(n,)` count, if given.
-    """
+    total: Tensor
+    """(M,) float64, the sum of exp((s - 1/2) / τ) over the captions that count and are not shown with the image"""
+    captions: Tensor
+    """(M,) their number"""
+    counted: Tensor | None = None
+    """(n,) bool, the captions that count; None: all"""
+
+
+def background(sims: Similarities, temperature: float, counted: Tensor | None = None) -> Background:
+    """Sums over captions for the offsets; of the captions only those `counted` `(n,)` count, if given."""
     images = len(sims.images)
     total = torch.zeros(images, dtype=torch.float64, device=sims.images.device)
     for rows, block in sims.scaled(temperature):
-        likeness = block.sub_(0.5 / temperature).exp_()  # cosines are in [-1, 1]: no overflow, and no sum of zeros
-        likeness.scatter_(1, sims.shown[rows, None], 0)
-        if counted is not None:
-            likeness[~counted[rows]] = 0
-        total += likeness.sum(0, dtype=torch.float32)
+        total += _likeness(block, sims.shown[rows], temperature, counted, rows).sum(0, dtype=torch.float64)
     shown = sims.shown if counted is None else sims.shown[counted]
-    others = len(shown) - torch.bincount(shown, minlength=images)
-    offsets = (total / others.clamp_min(1)).clamp_min(1e-300).log()
-    return (offsets - offsets.mean()).float()
+    return Background(total, len(shown) - torch.bincount(shown, minlength=images), counted)
 
 
-def ratios(sims: Similarities, temperature: float, offsets: Tensor, *, others: int = OTHERS) -> Ratios:
+def _likeness(block: Tensor, shown: Tensor, temperature: float, counted: Tensor | None, rows: slice) -> Tensor:
+    """exp((s - 1/2) / τ), 0 where a caption meets the image that it is shown with, or does not count."""
+    likeness = block.sub(0.5 / temperature).exp_()  # cosines are in [-1, 1]: no overflow, and no sum of zeros
+    likeness.scatter_(1, shown[:, None], 0)
+    if counted is not None:
+        likeness[~counted[rows]] = 0
+    return likeness
+
+
+def ratios(sims: Similarities, temperature: float, known: Background, *, others: int = OTHERS) -> Ratios:
     """Log-ratios of the shown image and of the best others to a random image.
 
+    A caption is compared with images whose offsets leave out that caption, and those shown with the same image: an
+    image must not seem to fit everything because it fits a caption that belongs to it and went astray.
+
     Args:
-        sims: Similarities of captions with all images.
+        sims: Similarities of captions with all images; captions shown with one image stand together.
         temperature: τ.
-        offsets: a(i), `(M,)`.
+        known: The background at this temperature.
         others: Number of other images to keep; fewer if there are not so many.
     """
     count = min(others, len(sims.images) - 1)
     uniform = float(np.log(len(sims.images)))
+    captions = known.captions.float()
+    usual = known.total.clamp_min(1e-300).log().float() - captions.clamp_min(1).log()
     found = Ratios.empty(len(sims), count)
     for rows, block in sims.scaled(temperature):
-        logits = block.sub_(offsets)
-        own = sims.shown[rows, None]
+        own = sims.shown[rows]
+        likeness = _likeness(block, own, temperature, known.counted, rows)
+        groups = torch.cat([own.new_zeros(1), (own[1:] != own[:-1]).long()]).cumsum(0)  # of captions shown together
+        together = known.total.new_zeros(int(groups[-1]) + 1, len(sims.images)).index_add_(0, groups, likeness.double())
+        left = torch.sub(known.total, together, out=together).maximum(_LEFT * known.total).clamp_min_(1e-300)
+        counts = torch.ones_like(own) if known.counted is None else known.counted[rows].long()
+        size = torch.zeros_like(groups).index_add_(0, groups, counts)[: len(left)].float()
+        offsets = left.log_().float().sub_((captions - size[:, None]).clamp_min_(1).log_())
+        # the image shown with the captions of a group has lost them already
+        first = torch.cat([groups.new_ones(1), groups.diff()]).bool()
+        mine = own[first][:, None]
+        offsets.scatter_(1, mine, usual[mine])
+        logits = block.sub_(offsets[groups])
         scale = uniform - logits.logsumexp(1, keepdim=True)
-        found.shown[rows] = (logits.gather(1, own) + scale)[:, 0].cpu().numpy()
-        best, which = logits.scatter_(1, own, -torch.inf).topk(count, dim=1)
+        found.shown[rows] = (logits.gather(1, own[:, None]) + scale)[:, 0].cpu().numpy()
+        best, which = logits.scatter_(1, own[:, None], -torch.inf).topk(count, dim=1)
         found.images[rows], found.others[rows] = which.cpu().numpy(), (best + scale).cpu().numpy()
     return found
 

@@ -7,7 +7,8 @@ smallest of the K found, the relative standard error of the sum is at most sqrt(
 images. It is far smaller where few images carry the sum, as they do for a caption whose image is in the data.
 
 A caption is searched for only if its shown image is in doubt: if an image as similar as can be, were there one, would
-take the belief away. Offsets a(i) are means over a random sample of captions.
+take the belief away. Offsets a(i) are means over a random sample of captions without the most similar one, where
+`posterior` leaves out the caption that is judged.
 """
 
 from dataclasses import dataclass
@@ -151,7 +152,10 @@ class Fold:
         return self._offsets[temperature]
 
     def offsets(self, temperature: float, numbers: Tensor | None = None) -> Tensor:
-        """a(i) of all images, or of some (the others stay unknown); captions shown with i do not count. (M,)"""
+        """a(i) of all images, or of some; the others stay unknown. (M,)
+
+        Captions shown with i do not count, nor the most similar one: it may be a stray caption that belongs to i.
+        """
         chosen = torch.arange(len(self.images)) if numbers is None else numbers
         place = _places(chosen, len(self.images))[self.asked_show]  # of the image that each caption shows
         asked = self.asked.T / temperature
@@ -160,9 +164,10 @@ class Fold:
             own = ((place >= part.start) & (place < part.stop)).nonzero()[:, 0]
             logits = (self.images[part] if numbers is None else self.images[chosen[part]]) @ asked
             logits[place[own] - part.start, own] = -torch.inf
+            logits.scatter_(1, logits.argmax(1, keepdim=True), -torch.inf)
             known[part] = logits.logsumexp(1)
         shown = torch.bincount(place[place >= 0], minlength=len(chosen))
-        known = known.clamp_min(-1 / temperature) - (len(self.asked) - shown).clamp_min(1).log()
+        known = known.clamp_min(-1 / temperature) - (len(self.asked) - shown - 1).clamp_min(1).log()
         return torch.full((len(self.images),), torch.nan).index_copy_(0, chosen, known)
 
     def judge(self, captions: np.ndarray, temperature: float, offsets: Tensor, best: Best | None = None) -> Judged:

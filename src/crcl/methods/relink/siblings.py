@@ -31,8 +31,19 @@ class Shown:
 
     @property
     def fitted(self) -> np.ndarray:
-        """(N,) bool, whether a pair takes part in fits; decoys do not."""
+        """(N,) bool, whether a pair is one of the data; decoys are not."""
         return np.arange(len(self.images)) < len(self.images) - len(self.originals)
+
+    @property
+    def taught(self) -> np.ndarray:
+        """(N,) bool, whether a pair's caption and image are fitted to each other.
+
+        Decoys are not, nor the pairs whose captions they repeat: a decoy is then judged as a mismatched caption is, by
+        a model that has not seen this caption, but may have seen the image that it belongs to with other captions.
+        """
+        found = self.fitted
+        found[self.originals] = False
+        return found
 
 
 @dataclass(frozen=True)
