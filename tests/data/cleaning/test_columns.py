@@ -100,7 +100,7 @@ def test_marked_files_are_read_by_datasets_with_the_new_column(audited: tuple[Pa
 
 def test_captions_are_moved_with_the_bytes_of_the_other_image(audited: tuple[Path, Audit]) -> None:
     folder, audit = audited
-    done = audit.clean(folder / "moved", relink=0.5)
+    done = audit.clean(folder / "moved", relink=0.05)
     assert done.moved > 5
     before = {row["number"]: row for row in load(folder / "hub", folder / "cache")["train"]}
     after = {row["number"]: row for row in load(folder / "moved", folder / "cache")["train"]}

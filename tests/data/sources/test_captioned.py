@@ -48,7 +48,7 @@ def test_the_scenes_give_the_same_audit_and_come_back_as_text_files(tmp_path: Pa
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     audit = assert_same_audit(folder, tmp_path, captions=2)
     suspects = set(audit.table.filter(audit.table["suspect"])["row"].to_pylist())
-    assert 10 < len(suspects) < 150
+    assert 10 < len(suspects) < 250
     done = audit.clean(tmp_path / "cleaned", images="link")
     assert done.removed == len(suspects)
     expected: dict[str, list[str]] = {}

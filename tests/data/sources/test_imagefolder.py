@@ -219,7 +219,7 @@ def test_splits_are_folders_zips_or_a_column(tmp_path: Path) -> None:
     assert crcl.read(tmp_path / "a").splits == ["train", "dev"]
     put(tmp_path / "b/train-00000-of-00001", {"file_name": "a.png", "text": "one"})
     put(tmp_path / "b/test", {"file_name": "a.png", "text": "two"})
-    assert crcl.read(as_zips(tmp_path / "b")).splits == ["train", "test"]
+    assert crcl.read(as_zips(tmp_path / "b")).splits == ["train", "dev", "test"]
     put(
         tmp_path / "c",
         {"file_name": "a.png", "text": "x", "split": "val"},
@@ -227,7 +227,7 @@ def test_splits_are_folders_zips_or_a_column(tmp_path: Path) -> None:
     )
     assert crcl.read(tmp_path / "c").splits == ["train", "dev"]
     put(tmp_path / "d", {"file_name": "train/a.png", "text": "x"}, {"file_name": "test/a.png", "text": "y"})
-    assert crcl.read(tmp_path / "d").splits == ["train", "test"]
+    assert crcl.read(tmp_path / "d").splits == ["train", "dev", "test"]
 
 
 @FORMATS

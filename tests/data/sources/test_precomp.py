@@ -131,7 +131,7 @@ def test_missing_files_are_answered_with_what_is_there(tmp_path: Path) -> None:
     assert "train_caps.txt: not found (did you mean 'train_cap.txt'?), expected one caption" in refusal(tmp_path)
     assert "not found (did you mean" in refusal(tmp_path.with_name(tmp_path.name + "x"))
     assert "does not exist" in refusal(tmp_path / "no" / "where")
-    assert "expected data in one of these layouts: table, a table of image names" in refusal(tmp_path / "train_ims.npy")
+    assert "expected data in one of these layouts: " in refusal(tmp_path / "train_ims.npy")
 
 
 def test_a_folder_without_features_says_what_it_holds(tmp_path: Path) -> None:
