@@ -126,6 +126,14 @@ def test_believed_suggestions_are_the_highest_beliefs_of_other_captions_and_imag
     assert both.fit == "belief"
 
 
+def test_what_is_not_believed_at_all_is_not_suggested(tiny: Tiny) -> None:
+    pairs = tiny(images=3, captions=1)
+    partners = Partners(np.array([[1, 2], [2, 0], [0, 1]]), np.array([[0.5, 0], [0, 0], [0, 0]], np.float32))
+    found = suggest_believed(partners, pairs, np.arange(3))
+    assert found.images.tolist() == [[1, -1, -1], [-1, -1, -1], [-1, -1, -1]]
+    assert found.captions.tolist() == [[-1, -1, -1], [0, -1, -1], [-1, -1, -1]]
+
+
 def test_nothing_is_suggested_where_no_other_image_is_known(tiny: Tiny) -> None:
     pairs = tiny(images=2, captions=1)
     nothing = Partners(np.empty((2, 0), np.int64), np.empty((2, 0), np.float32))

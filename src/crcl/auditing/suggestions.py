@@ -86,8 +86,8 @@ def suggest_believed(partners: Partners, pairs: Split, rows: np.ndarray, *, most
         most: Number of suggestions of each kind.
     """
     text_of = _first_with_same_text(pairs)
-    every = np.repeat(np.arange(len(pairs)), partners.images.shape[1])
-    images, beliefs = partners.images.ravel(), partners.beliefs.ravel()
+    believed = partners.beliefs > 0  # a caption whose image was never in doubt has no others
+    every, images, beliefs = np.nonzero(believed)[0], partners.images[believed], partners.beliefs[believed]
     known = np.isin(text_of[every] * pairs.images + images, text_of * pairs.images + pairs.image_index)
     every, images, beliefs = every[~known], images[~known], beliefs[~known]
     for_rows = np.isin(every, rows)
