@@ -86,7 +86,7 @@ def test_a_caption_moves_to_the_text_file_of_its_new_image(captioned: Path, tmp_
 def test_a_folder_that_changed_is_refused_and_nothing_is_left(captioned: Path, tmp_path: Path) -> None:
     judged = judge(captioned)
     (captioned / "c.txt").write_text("four\n")
-    with pytest.raises(InputError, match="cannot be cleaned row by row"):
+    with pytest.raises(InputError, match="cannot be cleaned"):
         clean_captioned(captioned, judged, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 

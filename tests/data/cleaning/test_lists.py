@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from crcl.data.cleaning.judged import Judged
-from crcl.data.cleaning.lists import write_lists, written_folder
+from crcl.data.cleaning.lists import write_lists
 from crcl.errors import InputError
 
 KEYS = pa.array(["a", "a", "b", "c", "d"])
@@ -62,16 +62,3 @@ def test_rows_other_than_those_that_were_judged_are_refused(tmp_path: Path) -> N
 def test_a_key_of_two_lines_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the key 'a\\nb' does not fit on one line"):
         write_lists(tmp_path, judged(expected={}), pa.array(["a\nb"] * 5), ROWS)
-
-
-def test_a_folder_appears_only_when_it_is_complete(tmp_path: Path) -> None:
-    def fails(folder: Path) -> int:
-        (folder / "half").write_text("half")
-        raise InputError("no more")
-
-    with pytest.raises(InputError, match="no more"):
-        written_folder(tmp_path / "new", fails)
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
-        written_folder(tmp_path / "file" / "new", lambda folder: 0)

@@ -18,11 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from crcl.data.cleaning.judged import COLUMN, Judged, written
+from crcl.data.cleaning.judged import COLUMN, Judged, written, written_folder
 from crcl.data.pictures.columns import Columns
 from crcl.data.rows.cells import as_lists, entries, is_several, lengths, one_array, take_apart
 from crcl.errors import InputError
-from crcl.storage import replacing_folder
 
 _BATCH = 256  # rows that are read together
 _TEXTS = (".md", ".txt")
@@ -34,17 +33,16 @@ def clean_columns(images: Columns, data: Path, judged: Judged, output: Path) -> 
     """Write one file, or a folder of files under the same names; returns the number of pairs that the data has."""
     if not data.is_dir():
         return written(output, lambda temporary: _Writer(images, judged, output.parent).write_all([temporary]))
-    try:
-        with replacing_folder(output, busy="another process is writing this folder") as fresh:
-            targets = [fresh / name for name in images.files]
-            for target in targets:
-                target.parent.mkdir(parents=True, exist_ok=True)
-            count = _Writer(images, judged, fresh).write_all(targets)
-            _copy_texts(data, fresh)
-            return count
-    except (OSError, pa.ArrowException) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot be written ({why})", where=output) from error
+
+    def write(fresh: Path) -> int:
+        targets = [fresh / name for name in images.files]
+        for target in targets:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        count = _Writer(images, judged, fresh).write_all(targets)
+        _copy_texts(data, fresh)
+        return count
+
+    return written_folder(output, write)
 
 
 class _Writer:

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from crcl.data.cleaning.cells import Listed, clean_listed
-from crcl.data.cleaning.judged import COLUMN, Judged
-from crcl.data.cleaning.lists import written_folder
+from crcl.data.cleaning.judged import COLUMN, Judged, written_folder
 from crcl.data.cleaning.tables import clean_table, with_key
 from crcl.data.pictures.base import UnusableError
 from crcl.data.pictures.files import Files, read_file

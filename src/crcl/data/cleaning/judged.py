@@ -52,9 +52,7 @@ class Judged:
 
     def changed(self, why: str) -> InputError:
         """The error for data that is not what was judged."""
-        return InputError(
-            f"cannot be cleaned row by row ({why})", where=self.data, hint="audit it again if it was changed since"
-        )
+        return InputError(f"cannot be cleaned ({why})", where=self.data, hint="audit it again if it was changed since")
 
     def has_column(self) -> InputError:
         """The error for data that is marked already."""

@@ -4,7 +4,7 @@ keep.txt        keys of what is kept, one per line, in the order of the data
 keep.parquet    every row: key, image, caption, correspondence, kept and, if captions are moved, moved_to
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,19 +12,9 @@ import pyarrow.parquet
 
 from crcl.data.cleaning.judged import COLUMN, Judged
 from crcl.errors import InputError
-from crcl.storage import replacing_folder
 
 KEYS, TABLE = "keep.txt", "keep.parquet"
 _CHUNK = 65_536  # rows that are Python objects at the same time
-
-
-def written_folder(path: Path, write: Callable[[Path], int]) -> int:
-    """Fill a folder under a temporary name and rename it; returns what `write` returns."""
-    try:
-        with replacing_folder(path, busy="another process writes to it") as temporary:
-            return write(temporary)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"cannot be written ({getattr(error, 'strerror', None) or error})", where=path) from error
 
 
 def write_lists(

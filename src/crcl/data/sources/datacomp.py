@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crcl.data.archives import array_names, open_member
-from crcl.data.cleaning.judged import Judged
-from crcl.data.cleaning.lists import written_folder
+from crcl.data.cleaning.judged import Judged, written_folder
 from crcl.data.cleaning.uids import write_uids
 from crcl.data.files import refuse
 from crcl.data.rows.tables import place

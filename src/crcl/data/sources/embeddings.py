@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from crcl.data.cleaning.judged import Judged
-from crcl.data.cleaning.lists import write_lists, written_folder
+from crcl.data.cleaning.judged import Judged, written_folder
+from crcl.data.cleaning.lists import write_lists
 from crcl.data.files import refuse
 from crcl.data.shards import Shards
 from crcl.data.sources.base import Layout, Location

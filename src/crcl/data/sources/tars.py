@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crcl.data.cache import cache_folders, kept
-from crcl.data.cleaning.judged import Judged
-from crcl.data.cleaning.lists import write_lists, written_folder
+from crcl.data.cleaning.judged import Judged, written_folder
+from crcl.data.cleaning.lists import write_lists
 from crcl.data.cleaning.tars import Part, clean_tars
 from crcl.data.files import require
 from crcl.data.pictures.tars import Tars, is_index, write_index
