@@ -163,6 +163,38 @@ def test_structs_of_captions_are_taken_out_whole(tmp_path: Path) -> None:
     assert [row["sentences"] for row in rows_of(tmp_path / "out.parquet")] == [[{"raw": "b", "sentid": 1}]]
 
 
+def test_lists_in_a_struct_stay_in_step(tmp_path: Path) -> None:
+    kind = pa.struct([("raw", pa.list_(pa.string())), ("sentid", pa.list_(pa.int64()))])
+    cells = [{"raw": ["a", "b"], "sentid": [0, 1]}, None, {"raw": ["c"], "sentid": [2]}, {"raw": [], "sentid": []}]
+    path = write(tmp_path / "in.parquet", pa.array(cells, kind))
+    assert clean(path, tmp_path / "out.parquet", {0, 3}) == 5
+    assert [(row["n"], row["caption"]) for row in rows_of(tmp_path / "out.parquet")] == [
+        (0, {"raw": ["b"], "sentid": [1]}),
+        (1, None),
+        (3, {"raw": [], "sentid": []}),
+    ]
+    assert pa.parquet.read_schema(tmp_path / "out.parquet") == pa.parquet.read_schema(path)
+    clean(path, tmp_path / "marked.parquet", {0, 3}, mark=True)
+    assert [row["correspondence"] and len(row["correspondence"]) for row in rows_of(tmp_path / "marked.parquet")] == [
+        2,
+        None,
+        1,
+        [],
+    ]
+    cells[2] = {"raw": ["c"], "sentid": [2, 3]}
+    path = write(tmp_path / "uneven.parquet", pa.array(cells, kind))
+    with pytest.raises(InputError, match=r"of different lengths in one cell.* pass mark"):
+        clean(path, tmp_path / "uneven-out.parquet", {0})
+
+
+def test_a_caption_that_is_a_struct_goes_with_its_row_and_can_be_moved(tmp_path: Path) -> None:
+    captions = [{"raw": text, "sentid": number} for number, text in enumerate("abc")]
+    path = write(tmp_path / "in.parquet", captions)
+    clean(path, tmp_path / "out.parquet", {0}, moved={1: "2.png"})
+    found = [(row["image"]["path"], row["caption"]) for row in rows_of(tmp_path / "out.parquet")]
+    assert found == [("2.png", captions[1]), ("2.png", captions[2])]
+
+
 def test_captions_in_lists_are_not_moved_and_none_is_taken_out_of_lists_of_fixed_length(tmp_path: Path) -> None:
     path = write(tmp_path / "in.parquet", LISTS)
     with pytest.raises(InputError, match="several captions, which share one image"):

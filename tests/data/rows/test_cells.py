@@ -1,6 +1,5 @@
 """Columns of images and captions are found by type and name, and captions come one by one."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hub_files import STRUCT
@@ -21,6 +20,10 @@ RAW = pa.list_(pa.struct([("tokens", pa.list_(pa.string())), ("raw", pa.string()
         ({"jpg": pa.binary(), "caption": pa.string(), "key": pa.string(), "hash": pa.binary()}, "jpg", "caption"),
         ({"image": STRUCT, "thumb": STRUCT, "captions": pa.list_(pa.string())}, "image", "captions"),
         ({"image": STRUCT, "sentences": RAW, "url": pa.string()}, "image", "sentences"),
+        ({"image": STRUCT, "sentences": pa.list_(pa.struct({"text": pa.string()}))}, "image", "sentences"),
+        ({"image": STRUCT, "sentences": pa.struct({"id": pa.int64(), "raw": pa.string()})}, "image", "sentences"),
+        ({"image": STRUCT, "captions": pa.struct({"caption": pa.list_(pa.string())})}, "image", "captions"),
+        ({"image": STRUCT, "what": pa.string(), "about": pa.struct({"text": pa.string()})}, "image", "what"),
         ({"image": STRUCT, "what": pa.large_string(), "split": pa.string()}, "image", "what"),
         ({"image": STRUCT, "text": pa.int64(), "title": pa.string(), "url": pa.string()}, "image", "title"),
     ],
@@ -51,8 +54,17 @@ def test_a_table_that_names_its_images_has_none_itself() -> None:
             USUAL,
             "several columns of images: a, b; pass image_column",
         ),
-        ({"caption": pa.string(), "n": pa.int64()}, USUAL, r"no column of images \(.*\); columns: caption, n"),
+        (
+            {"caption": pa.string(), "n": pa.int64()},
+            USUAL,
+            r"no column of images \(.*\); columns: caption .string., n .int64.",
+        ),
         ({"image": STRUCT, "a": pa.string(), "b": pa.string()}, USUAL, "no column of captions .* pass caption_column"),
+        (
+            {"image": STRUCT, "sentences": pa.list_(pa.struct({"en": pa.string()}))},
+            USUAL,
+            "no column of captions .* image .struct<.*>., sentences .list<.*struct<en: string>>.; pass",
+        ),
         (
             {"image": STRUCT, "caption": pa.string()},
             Columns("imag", "caption"),
@@ -62,7 +74,7 @@ def test_a_table_that_names_its_images_has_none_itself() -> None:
         (
             {"image": STRUCT, "n": pa.int64()},
             Columns("image", "n"),
-            "column 'n' is int64, expected text or lists of text",
+            "column 'n' is int64, expected text, lists of text, or structs with a field raw, text or caption",
         ),
     ],
 )
@@ -86,10 +98,16 @@ def test_lists_of_captions_come_one_by_one_and_empty_ones_have_one_empty_caption
     assert list(zip(rows.tolist(), texts.to_pylist(), strict=True)) == expected
 
 
-def test_captions_that_are_structs_are_their_raw_text() -> None:
-    rows, texts = take_apart(pa.array([[{"raw": "a", "tokens": []}], [{"raw": None}, {"raw": "c"}]], RAW))
-    assert texts.to_pylist() == ["a", "", "c"]
-    np.testing.assert_array_equal(rows, [0, 1, 1])
+@pytest.mark.parametrize("name", ["raw", "text", "caption"])
+def test_captions_that_are_structs_are_their_field_of_text(name: str) -> None:
+    one = pa.struct([("id", pa.int64()), (name, pa.string())])
+    rows, texts = take_apart(pa.array([[{name: "a", "id": 1}], [{name: None}, {name: "c"}]], pa.list_(one)))
+    assert (rows.tolist(), texts.to_pylist()) == ([0, 1, 1], ["a", "", "c"])
+    rows, texts = take_apart(pa.array([{name: "a"}, None, {name: None}], one))
+    assert (rows.tolist(), texts.to_pylist()) == ([0, 1, 2], ["a", "", ""])
+    several = pa.struct([("id", pa.list_(pa.int64())), (name, pa.list_(pa.string()))])
+    rows, texts = take_apart(pa.array([{name: ["a", "b"]}, None, {name: []}, {name: [None]}], several))
+    assert (rows.tolist(), texts.to_pylist()) == ([0, 0, 1, 2, 3], ["a", "b", "", "", ""])
 
 
 def test_a_part_of_a_column_is_taken_apart_as_such() -> None:

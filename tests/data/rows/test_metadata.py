@@ -3,6 +3,8 @@
 import zipfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from crcl.data.rows.metadata import Metadata, as_list, find_metadata, read_cells
@@ -44,6 +46,13 @@ def test_a_cell_of_captions_is_a_text_or_a_list() -> None:
     assert [as_list(cell) for cell in ("a", None, ["a", None], [])] == [["a"], [""], ["a", ""], [""]]
     with pytest.raises(TypeError):
         as_list([["a"]])
+
+
+def test_lists_of_something_else_than_text_are_refused_with_their_type(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.parquet"
+    pa.parquet.write_table(pa.table({"file_name": ["a.png"], "text": [[{"raw": "x"}]]}), path)
+    with pytest.raises(InputError, match=r"column 'text' is list<.*raw: string>>, expected text or lists of text"):
+        read_cells(path, USUAL)
 
 
 def test_rows_are_counted_for_each_record(tmp_path: Path) -> None:

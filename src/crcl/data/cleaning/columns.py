@@ -16,11 +16,12 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
 from crcl.data.cleaning.judged import COLUMN, Judged, written, written_folder
 from crcl.data.pictures.columns import Columns
-from crcl.data.rows.cells import as_lists, entries, is_several, lengths, one_array, take_apart
+from crcl.data.rows.cells import as_lists, entries, is_list, is_several, lengths, one_array, take_apart
 from crcl.errors import InputError
 
 _BATCH = 256  # rows that are read together
@@ -118,15 +119,21 @@ class _Writer:
 
     def _without(self, column: pa.Array, rows: np.ndarray, keeps: np.ndarray) -> pa.Array:
         """Lists of captions without the suspects."""
-        if pa.types.is_fixed_size_list(column.type):
+        counts = lengths(as_lists(column))
+        _, real = entries(counts)
+        fields = [pc.struct_field(column, field.name) for field in column.type] if _is_struct(column) else [column]
+        if not all(_is_list(field) and (lengths(field) == counts).all() for field in fields):
             raise InputError(
-                f"column '{self.cells.caption}' has lists of fixed length, from which none can be removed",
+                f"column '{self.cells.caption}' has lists of fixed length, or of different lengths in one cell, from "
+                "which no caption can be removed",
                 where=self.judged.data,
                 hint="pass {mark} to add correspondences instead",
             )
-        _, real = entries(lengths(column))
-        counts = np.bincount(rows[keeps & real], minlength=len(column))
-        return _as_lists(column.type, counts, column.flatten().filter(pa.array(keeps[real])), column)
+        left = np.bincount(rows[keeps & real], minlength=len(column))
+        lists = [_as_lists(field.type, left, field.flatten().filter(pa.array(keeps[real])), field) for field in fields]
+        if not _is_struct(column):
+            return lists[0]
+        return pa.StructArray.from_arrays(lists, fields=list(column.type), mask=column.is_null())
 
     def _with_moved(self, table: pa.Table, pairs: range, replaced: "Callable[[str], Any]") -> pa.Table:
         """Rows whose captions are moved, with the image of another row."""
@@ -177,6 +184,15 @@ def _reading(images: Columns, number: int) -> Iterator[pa.parquet.ParquetFile]:
         pass
     with pa.parquet.ParquetFile(images.folder / images.files[number], pre_buffer=False) as file:
         yield file
+
+
+def _is_struct(column: pa.Array) -> bool:
+    return bool(pa.types.is_struct(column.type))
+
+
+def _is_list(column: pa.Array) -> bool:
+    """Whether values are lists that may differ in length."""
+    return is_list(column.type) and not pa.types.is_fixed_size_list(column.type)
 
 
 def _as_lists(kind: pa.DataType, counts: np.ndarray, values: pa.Array, like: pa.Array) -> pa.Array:

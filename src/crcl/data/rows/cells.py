@@ -1,4 +1,11 @@
-"""Columns of images and captions in Arrow tables: found by type and usual names, and captions taken apart into rows."""
+"""Columns of images and captions in Arrow tables: found by type and usual names, and captions taken apart into rows.
+
+A cell of captions is one of these, where a struct has its text in a field `raw`, `text` or `caption`:
+
+    string           struct<raw: string, ...>          one caption
+    list<string>     list<struct<raw: string, ...>>    several; so too struct<raw: list<string>, ...>, as `datasets`
+                                                       stores a `Sequence` of dictionaries
+"""
 
 from dataclasses import dataclass
 
@@ -14,8 +21,9 @@ IMAGES = ("image", "jpg", "jpeg", "png", "webp", "image_bytes", "img", "picture"
 CAPTIONS = ("caption", "captions", "text", "sentences", "sentence", "raw", "title", "alt_text")
 """Usual names of columns of captions, in order of preference."""
 _KEYS = ("key", "__key__")  # columns that name images of a plain column of bytes
-RAW = "raw"
-"""The field of a caption that is a struct, as in Karpathy's `sentences`."""
+_TEXTS = ("raw", "text", "caption")  # fields of a caption that is a struct, such as Karpathy's `sentences`
+_OR = f"{', '.join(_TEXTS[:-1])} or {_TEXTS[-1]}"
+_WIDEST = 60  # letters of a type in messages
 _BREAKS = "[\\n\\r\\x{0}\\x{FEFF}\\x{B}\\x{C}\\x{1C}-\\x{1E}\\x{85}\\x{2028}\\x{2029}]"  # no name has these
 
 
@@ -68,9 +76,15 @@ def has_pictures(schema: pa.Schema) -> bool:
     return any(is_picture(field.type) and (pa.types.is_struct(field.type) or field.name in IMAGES) for field in schema)
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a value is a list."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
 def is_several(kind: pa.DataType) -> bool:
-    """Whether a cell has several captions."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    """Whether a cell of captions may have several of them."""
+    field = _field_of(kind)
+    return is_list(kind if field is None else field.type)
 
 
 def find_cells(name: str, schema: pa.Schema, columns: Columns) -> Cells:
@@ -109,15 +123,17 @@ def _image(name: str, schema: pa.Schema, wanted: str) -> str:
 
 
 def _caption(name: str, schema: pa.Schema, wanted: str, *, other: str) -> str:
-    fitting = [field.name for field in schema if field.name != other and _is_caption(field.type)]
+    fitting = [field.name for field in schema if field.name != other and is_caption(field.type)]
     if wanted in fitting:
         return wanted
     if wanted != USUAL.caption:
-        raise _missing(name, schema, wanted, "text or lists of text", "{caption_column}")
+        expected = f"text, lists of text, or structs with a field {_OR}"
+        raise _missing(name, schema, wanted, expected, "{caption_column}")
     usual = [column for column in CAPTIONS if column in fitting]
     if usual:
         return usual[0]
-    free = [column for column in fitting if column not in (*_KEYS, "split")]
+    plain = [column for column in fitting if not pa.types.is_struct(schema.field(column).type)]
+    free = [column for column in plain if column not in (*_KEYS, "split")]
     if len(free) == 1:
         return free[0]
     raise InputError(
@@ -136,7 +152,9 @@ def _missing(name: str, schema: pa.Schema, wanted: str, expected: str, parameter
 
 
 def _columns(schema: pa.Schema) -> str:
-    return f"columns: {', '.join(schema.names)}"
+    kinds = (str(field.type) for field in schema)
+    short = (kind if len(kind) <= _WIDEST else f"{kind[:_WIDEST]}..." for kind in kinds)
+    return "columns: " + ", ".join(f"{name} ({kind})" for name, kind in zip(schema.names, short, strict=True))
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -149,14 +167,26 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _is_caption(kind: pa.DataType) -> bool:
-    if not is_several(kind):
-        return _is_text(kind)
-    inner = kind.value_type
-    if pa.types.is_struct(inner):
-        place = inner.get_field_index(RAW)
-        return place >= 0 and _is_text(inner.field(place).type)
-    return _is_text(inner)
+def is_caption(kind: pa.DataType) -> bool:
+    """Whether the cells of a column can hold captions."""
+    inner = kind.value_type if is_list(kind) else kind
+    field = _field_of(inner)
+    if field is None:
+        return _is_text(inner)
+    return _is_text(field.type) or not is_list(kind)
+
+
+def _field_of(kind: pa.DataType) -> pa.Field | None:
+    """The field of a struct that has the text of a caption, or texts; None if it has none, or is no struct."""
+    if not pa.types.is_struct(kind):
+        return None
+    fields = [kind.field(name) for name in _TEXTS if kind.get_field_index(name) >= 0]
+    return next((field for field in fields if _is_text(field.type) or is_texts(field.type)), None)
+
+
+def is_texts(kind: pa.DataType) -> bool:
+    """Whether a value is a list of texts."""
+    return is_list(kind) and _is_text(kind.value_type)
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -165,17 +195,23 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def as_lists(column: pa.Array) -> pa.Array:
-    """Lists of any kind as lists that may differ in length."""
-    return column.cast(pa.list_(column.type.value_type)) if pa.types.is_fixed_size_list(column.type) else column
+    """The lists of captions in a column with several in a cell, as lists that may differ in length."""
+    lists = _texts_of(column)
+    return lists.cast(pa.list_(lists.type.value_type)) if pa.types.is_fixed_size_list(lists.type) else lists
+
+
+def _texts_of(column: pa.Array) -> pa.Array:
+    """Of structs the field that has the text; anything else as it is."""
+    field = _field_of(column.type)
+    return column if field is None else pc.struct_field(column, field.name)
 
 
 def take_apart(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
     """Captions one by one: (captions,) the row of each, and the texts; a row without any has one empty caption."""
     if not is_several(column.type):
-        return np.arange(len(column)), pc.fill_null(column.cast(pa.string()), "")
+        return np.arange(len(column)), pc.fill_null(_texts_of(column).cast(pa.string()), "")
     lists = as_lists(column)
-    flat = lists.flatten()
-    texts = (pc.struct_field(flat, RAW) if pa.types.is_struct(flat.type) else flat).cast(pa.string())
+    texts = _texts_of(lists.flatten()).cast(pa.string())
     counts = lengths(lists)
     rows, real = entries(counts)
     places = pa.array(np.cumsum(real) - 1, mask=~real)

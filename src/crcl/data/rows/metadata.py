@@ -24,6 +24,7 @@ from crcl.data.files import SHOWN, refuse, values_of_any_length
 from crcl.data.pictures.base import UnusableError
 from crcl.data.pictures.files import Files
 from crcl.data.pictures.zips import BROKEN, read_member
+from crcl.data.rows.cells import is_list, is_texts
 from crcl.data.rows.folders import walk
 from crcl.data.rows.tables import USUAL, Columns, read_rows, tidied
 from crcl.errors import InputError, did_you_mean
@@ -235,8 +236,12 @@ def _listed_json(path: Path, columns: Columns) -> _Listed | None:
 def _listed_parquet(path: Path, columns: Columns) -> _Listed | None:
     """Images, captions and splits of a Parquet file whose captions are lists."""
     schema = pyarrow.parquet.read_schema(path)
-    if not is_list(schema.field(columns.caption).type):
+    kind = schema.field(columns.caption).type
+    if not is_list(kind):
         return None
+    if not is_texts(kind):
+        what = f"column '{columns.caption}' is {kind}, expected text or lists of text"
+        raise InputError(what, where=path, hint="pass {caption_column} if another column has the captions")
     used = [*columns, *(["split"] if "split" in schema.names else [])]
     try:
         table = pyarrow.parquet.read_table(path, columns=used)
@@ -245,8 +250,3 @@ def _listed_parquet(path: Path, columns: Columns) -> _Listed | None:
         return images, captions, table["split"].cast(pa.string()).to_pylist() if "split" in used else None
     except (pa.ArrowException, ValueError, TypeError, OSError) as error:
         raise InputError(f"not a readable parquet table ({error})", where=path) from error
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether the values of a column are lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from crcl.data.pictures.base import Pictures
 from crcl.data.pictures.dataset import HEAD, DatasetImages, ending, ending_of
-from crcl.data.rows.cells import Cells, find_cells, is_picture, is_several, one_array, take_apart
+from crcl.data.rows.cells import Cells, find_cells, is_caption, is_picture, one_array, take_apart
 from crcl.data.rows.tables import Columns, tidied
 from crcl.data.sources.base import Layout, Location
 from crcl.data.sources.memory import NAME, MemorySource, from_table
@@ -172,7 +172,7 @@ def _of_names(
     tables = []
     for key, part in parts.items():
         table = part[:].replace_schema_metadata(None)
-        if columns.caption in schema.names and is_several(schema.field(columns.caption).type):
+        if columns.caption in schema.names and is_caption(schema.field(columns.caption).type):
             place = schema.get_field_index(columns.caption)
             rows, captions = take_apart(one_array(table[columns.caption]))
             table = table.take(pa.array(rows)).set_column(place, columns.caption, captions)
