@@ -12,19 +12,19 @@ from hub_files import STRUCT, cell, write_parquet
 
 from crcl.data.pictures import columns
 from crcl.data.pictures.base import UnusableError, Wanted
-from crcl.data.pictures.columns import Columns
+from crcl.data.pictures.columns import ParquetImages
 from crcl.data.rows.cells import find_cells
 from crcl.data.rows.tables import USUAL
 from crcl.errors import InputError
 
 
-def images_of(folder: Path, *files: str) -> Columns:
+def images_of(folder: Path, *files: str) -> ParquetImages:
     """The images in files of a folder."""
     schema = pa.parquet.read_schema(folder / files[0])
-    return Columns.at(folder, files, find_cells("x", schema, USUAL))
+    return ParquetImages.at(folder, files, find_cells("x", schema, USUAL))
 
 
-def write(path: Path, cells: list[dict[str, object] | None], **options: int) -> Columns:
+def write(path: Path, cells: list[dict[str, object] | None], **options: int) -> ParquetImages:
     """A file with these images."""
     write_parquet(path, {"image": pa.array(cells, STRUCT), "caption": ["x"] * len(cells)}, **options)
     return images_of(path.parent, path.name)
@@ -97,7 +97,7 @@ def test_no_bytes_are_read_to_find_names_where_nothing_is_missing_or_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = write(tmp_path / "a.parquet", [cell(b"1", "x"), cell(b"2", "y"), cell(b"3")])
-    monkeypatch.setattr(Columns, "walk", None)
+    monkeypatch.setattr(ParquetImages, "walk", None)
     assert found.names().to_pylist() == ["x", "y", "a.parquet:3"]
 
 

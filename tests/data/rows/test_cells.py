@@ -19,6 +19,7 @@ RAW = pa.list_(pa.struct([("tokens", pa.list_(pa.string())), ("raw", pa.string()
         ({"text": pa.string(), "photo": TURNED}, "photo", "text"),
         ({"jpg": pa.binary(), "caption": pa.string(), "key": pa.string(), "hash": pa.binary()}, "jpg", "caption"),
         ({"image": STRUCT, "thumb": STRUCT, "captions": pa.list_(pa.string())}, "image", "captions"),
+        ({"image": STRUCT, "url": pa.string(), "prompt": pa.string()}, "image", "prompt"),
         ({"image": STRUCT, "sentences": RAW, "url": pa.string()}, "image", "sentences"),
         ({"image": STRUCT, "sentences": pa.list_(pa.struct({"text": pa.string()}))}, "image", "sentences"),
         ({"image": STRUCT, "sentences": pa.struct({"id": pa.int64(), "raw": pa.string()})}, "image", "sentences"),

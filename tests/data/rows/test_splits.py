@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from crcl.data.rows.splits import NONE, rows_of
+from crcl.data.rows.splits import NONE, in_order, rows_of, splits_of
 from crcl.errors import InputError
 
 
@@ -69,6 +69,19 @@ def test_splits_of_the_user_are_left_alone() -> None:
     assert rows_of("data", rows, "val", copies).tolist() == [2, 3]
     with pytest.raises(InputError, match="no row of split 'test'"):
         rows_of("data", rows, "test", copies)
+
+
+def test_names_of_splits_mean_the_same_in_all_layouts() -> None:
+    names = ["train", "Training", "restval", "val", "validation", "DEV", "test", "testing", "eval", "extra"]
+    rows = table(len(names), captions=1).append_column("split", pa.array(names))
+    assert in_order(splits_of(rows)) == ["train", "dev", "test", "extra"]
+    for split, expected in {
+        "train": [0, 1, 2],
+        "restval": [0, 1, 2],
+        "dev": [3, 4, 5],
+        "evaluation": [6, 7, 8],
+    }.items():
+        assert rows_of("data", rows, split).tolist() == expected
 
 
 def test_one_image_cannot_be_divided() -> None:

@@ -129,7 +129,9 @@ def test_pictures_in_memory_and_selected_rows_are_read() -> None:
 def test_a_column_of_splits_is_read_and_one_split_is_divided(tmp_path: Path) -> None:
     images = [cell(b"1"), cell(b"2"), cell(b"3")]
     data = made({"image": images, "caption": list("abc"), "split": ["restval", "val", "test"]})
-    assert [row[2] for row in rows_of(crcl.read(datasets.DatasetDict({"test": data})))] == ["train", "val", "test"]
+    pairs = crcl.read(datasets.DatasetDict({"test": data}))
+    assert [row[2] for row in rows_of(pairs)] == ["restval", "val", "test"]
+    assert pairs.splits == ["train", "dev", "test"]
     data = datasets.DatasetDict({"test": data.remove_columns("split")})
     assert crcl.read(data).splits == ["train", "dev"]
 

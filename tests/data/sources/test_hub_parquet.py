@@ -80,7 +80,7 @@ def test_splits_are_in_the_names_of_files_and_validation_counts_as_dev(tmp_path:
         ("a", "train"),
         ("b", "train"),
         ("c", "train"),
-        ("d", "validation"),
+        ("d", "dev"),
     ]
 
 
@@ -111,7 +111,9 @@ def test_one_file_or_one_split_is_divided_as_a_table_is(tmp_path: Path) -> None:
 def test_a_column_of_splits_counts_more_than_the_names_of_files(tmp_path: Path) -> None:
     write(tmp_path / "test-0.parquet", ["a", "b"], split=["restval", "val"])
     write(tmp_path / "train-0.parquet", ["c"], split=["train"])
-    assert [row[1:] for row in rows_of(crcl.read(tmp_path))] == [("a", "train"), ("b", "val"), ("c", "train")]
+    pairs = crcl.read(tmp_path)
+    assert [row[1:] for row in rows_of(pairs)] == [("a", "restval"), ("b", "val"), ("c", "train")]
+    assert pairs.splits == ["train", "dev"]
 
 
 def test_files_of_which_only_some_name_a_split_are_refused(tmp_path: Path) -> None:

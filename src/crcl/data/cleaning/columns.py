@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from crcl.data.cleaning.judged import COLUMN, Judged, written, written_folder
-from crcl.data.pictures.columns import Columns
+from crcl.data.pictures.columns import ParquetImages
 from crcl.data.rows.cells import as_lists, entries, is_list, is_several, lengths, one_array, take_apart
 from crcl.errors import InputError
 
@@ -30,7 +30,7 @@ _MOST_TEXT = 2**20  # bytes of a text file that is copied along
 _CODECS = {"SNAPPY", "GZIP", "BROTLI", "LZ4", "ZSTD"}
 
 
-def clean_columns(images: Columns, data: Path, judged: Judged, output: Path) -> int:
+def clean_columns(images: ParquetImages, data: Path, judged: Judged, output: Path) -> int:
     """Write one file, or a folder of files under the same names; returns the number of pairs that the data has."""
     if not data.is_dir():
         return written(output, lambda temporary: _Writer(images, judged, output.parent).write_all([temporary]))
@@ -49,7 +49,7 @@ def clean_columns(images: Columns, data: Path, judged: Judged, output: Path) -> 
 class _Writer:
     """Writes all files, and counts their pairs from the first on."""
 
-    def __init__(self, images: Columns, judged: Judged, scratch: Path) -> None:
+    def __init__(self, images: ParquetImages, judged: Judged, scratch: Path) -> None:
         self.images, self.judged, self.cells = images, judged, images.cells
         self.scratch = scratch  # a folder for a temporary file
         self.names = images.names()
@@ -178,7 +178,7 @@ class _Writer:
 
 
 @contextmanager
-def _reading(images: Columns, number: int) -> Iterator[pa.parquet.ParquetFile]:
+def _reading(images: ParquetImages, number: int) -> Iterator[pa.parquet.ParquetFile]:
     """One of the files; errors of writing are not taken for its own."""
     with images.opened(number):
         pass

@@ -24,7 +24,7 @@ from crcl.data.pictures.base import UnusableError
 from crcl.data.pictures.files import Files, read_file
 from crcl.data.pictures.zips import Zips
 from crcl.data.rows.folders import Entry, entries
-from crcl.data.rows.metadata import Cells, Metadata, find_metadata, read_cells
+from crcl.data.rows.metadata import Metadata, MetadataRows, find_metadata, read_cells
 from crcl.data.rows.tables import Columns
 from crcl.errors import InputError
 
@@ -173,14 +173,14 @@ def _place(metadata: Metadata, judged: Judged) -> str:
     return posixpath.join(posixpath.splitext(metadata.archive)[0], metadata.member)
 
 
-def _kept(cells: Cells, judged: Judged) -> Iterator[tuple[int, str]]:
+def _kept(cells: MetadataRows, judged: Judged) -> Iterator[tuple[int, str]]:
     """The rows that are written, and what their cells of images hold."""
     for place, cell in enumerate(cells.rows["image"].to_pylist()):
         if judged.keeps(place):
             yield place, cell
 
 
-def _own_rows(metadata: Metadata, cells: Cells, judged: Judged, first: int) -> Judged:
+def _own_rows(metadata: Metadata, cells: MetadataRows, judged: Judged, first: int) -> Judged:
     """What was judged of one metadata file: rows counted from 0 in it, and images named as its cells name them."""
     rows = range(first, first + len(cells.rows))
     images, captions = (cells.rows[name].to_pylist() for name in ("image", "caption"))

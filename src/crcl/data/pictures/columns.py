@@ -33,7 +33,7 @@ _BUFFER = 2**20  # bytes that are read ahead: without it all of a column in a ro
 
 
 @dataclass(frozen=True)
-class Columns:
+class ParquetImages:
     """Images in the rows of Parquet files, all of which have the same columns."""
 
     folder: Path
@@ -44,7 +44,7 @@ class Columns:
     """Size and time of each file: what has changed since is not read."""
 
     @classmethod
-    def at(cls, folder: Path, files: tuple[str, ...], cells: Cells) -> "Columns":
+    def at(cls, folder: Path, files: tuple[str, ...], cells: Cells) -> "ParquetImages":
         """The images in files of a folder."""
         return cls(folder, files, cells, tuple(_stamp(folder / file) for file in files))
 
@@ -130,7 +130,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4)
-def _names(images: Columns) -> pa.Array:
+def _names(images: ParquetImages) -> pa.Array:
     own, starts = images.own_names()
     names = own.to_pylist()
     there = _is_there(images, own, starts)
@@ -152,7 +152,7 @@ def _free(name: str, known: set[str]) -> str:
     return name
 
 
-def _is_there(images: Columns, own: pa.Array, starts: np.ndarray) -> np.ndarray:
+def _is_there(images: ParquetImages, own: pa.Array, starts: np.ndarray) -> np.ndarray:
     """(rows,) whether there is an image; reads no bytes where the file says that none is missing."""
     there = np.ones(len(own), dtype=bool)
     unnamed = own.is_null().to_numpy(zero_copy_only=False)
@@ -180,7 +180,7 @@ def _has_all(file: pa.parquet.ParquetFile, leaf: str) -> bool:
     return True
 
 
-def _renamed(images: Columns, own: pa.Array, starts: np.ndarray) -> dict[int, int]:
+def _renamed(images: ParquetImages, own: pa.Array, starts: np.ndarray) -> dict[int, int]:
     """Rows whose bytes differ from those of the first row of the same name, with the first row that has these bytes."""
     counts = pc.value_counts(own.drop_null())
     several = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
@@ -210,7 +210,7 @@ def _renamed(images: Columns, own: pa.Array, starts: np.ndarray) -> dict[int, in
 class _Reader:
     """Reads single images of one process, in any order; quickest in the order of the rows."""
 
-    def __init__(self, images: Columns) -> None:
+    def __init__(self, images: ParquetImages) -> None:
         self.images = images
         own, self.starts = images.own_names()
         self.row_of: dict[str, int] = {}
@@ -282,5 +282,5 @@ class _Reader:
 
 
 @lru_cache(maxsize=4)
-def _reader(images: Columns, process: int) -> _Reader:
+def _reader(images: ParquetImages, process: int) -> _Reader:
     return _Reader(images)

@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crcl.data.rows.tables import USUAL, Columns
+from crcl.data.rows.tables import CAPTIONS, USUAL, Columns
 from crcl.errors import InputError, did_you_mean
 
 IMAGES = ("image", "jpg", "jpeg", "png", "webp", "image_bytes", "img", "picture", "bytes")
 """Usual names of columns of image bytes, in order of preference."""
-CAPTIONS = ("caption", "captions", "text", "sentences", "sentence", "raw", "title", "alt_text")
-"""Usual names of columns of captions, in order of preference."""
 _KEYS = ("key", "__key__")  # columns that name images of a plain column of bytes
 _TEXTS = ("raw", "text", "caption")  # fields of a caption that is a struct, such as Karpathy's `sentences`
 _OR = f"{', '.join(_TEXTS[:-1])} or {_TEXTS[-1]}"

@@ -16,16 +16,11 @@ from typing import NamedTuple
 
 from crcl.data.pictures.base import UnusableError
 from crcl.data.pictures.files import SUFFIXES, Files, check_name
+from crcl.data.rows.splits import SPLIT_OF
 from crcl.errors import InputError
 
 ENDINGS = (".txt", ".caption")
 """Endings of caption files; the first that is there counts."""
-_SPLITS = {
-    "train": ("train", "training"),
-    "dev": ("dev", "val", "valid", "validation"),
-    "test": ("test", "testing", "eval", "evaluation"),
-}
-_SPLIT_OF = {name: split for split, names in _SPLITS.items() for name in names}
 _LOOKED_INTO = 20  # folders that a quick look opens
 
 
@@ -50,8 +45,8 @@ def split_of(name: str, *, depth: int = 1) -> str | None:
     for part in PurePosixPath(name).parts[:-1][:depth]:
         folder = part.lower()
         first = re.split(r"[-_.]", folder)[0] if folder.endswith(".zip") else folder
-        if first in _SPLIT_OF:
-            return _SPLIT_OF[first]
+        if first in SPLIT_OF:
+            return SPLIT_OF[first]
     return None
 
 

@@ -26,14 +26,12 @@ from crcl.data.pictures.files import Files
 from crcl.data.pictures.zips import BROKEN, read_member
 from crcl.data.rows.cells import is_list, is_texts
 from crcl.data.rows.folders import walk
-from crcl.data.rows.tables import USUAL, Columns, read_rows, tidied
+from crcl.data.rows.tables import CAPTIONS, USUAL, Columns, read_rows, tidied
 from crcl.errors import InputError, did_you_mean
 
 NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 IMAGES = "file_name"
 """The column of images; one whose name ends in `_file_name` serves as well."""
-CAPTIONS = ("caption", "text", "captions", "prompt", "sentences", "sentence", "title", "description")
-"""Columns of captions; the first that is there counts."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Metadata:
 
 
 @dataclass(frozen=True)
-class Cells:
+class MetadataRows:
     """The rows of a metadata file, one for each caption."""
 
     rows: pa.Table
@@ -172,12 +170,12 @@ def choose_columns(path: Path, wanted: Columns) -> Columns:
     return Columns(*chosen)
 
 
-def read_cells(path: Path, wanted: Columns) -> Cells:
+def read_cells(path: Path, wanted: Columns) -> MetadataRows:
     """The rows of a metadata file."""
     columns = choose_columns(path, wanted)
     listed = {".jsonl": _listed_json, ".parquet": _listed_parquet}.get(path.suffix, lambda *_: None)(path, columns)
     if listed is None:
-        return Cells(read_rows(path, columns), columns)
+        return MetadataRows(read_rows(path, columns), columns)
     images, captions, splits = listed
     lengths = np.array([len(each) for each in captions], dtype=np.int64)
     table = {
@@ -187,7 +185,7 @@ def read_cells(path: Path, wanted: Columns) -> Cells:
     if splits is not None:
         table["split"] = np.repeat(np.array(splits, dtype=object), lengths).tolist()
     rows = as_texts(path, table)
-    return Cells(tidied(str(path), rows), columns, lengths)
+    return MetadataRows(tidied(str(path), rows), columns, lengths)
 
 
 def as_texts(where: Path, columns: Mapping[str, Sequence[str]]) -> pa.Table:

@@ -13,7 +13,13 @@ HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share and maximum of the images: evaluati
 _SEED = 0  # fixed, so that the same table always gives the same dev split
 NONE: Mapping[str, bytes] = MappingProxyType({})
 """No content of images is known."""
-_DEV = dict.fromkeys(("val", "valid", "validation"), "dev")
+_NAMES = {
+    "train": ("train", "training", "restval"),
+    "dev": ("dev", "val", "valid", "validation"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+SPLIT_OF = {name: split for split, names in _NAMES.items() for name in names}
+"""The split that a name stands for: as in the library `datasets`; and Karpathy's restval, which counts as train."""
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -60,9 +66,9 @@ def whole_rows(rows: pa.Table) -> np.ndarray:
 
 
 def split_name(name: str) -> str:
-    """The lower-case name of a split, with `dev` for val, valid and validation."""
+    """The split that a name stands for, such as `dev` for `Validation`; any other name in lower case."""
     small = name.strip().lower()
-    return _DEV.get(small, small)
+    return SPLIT_OF.get(small, small)
 
 
 def _needs_dev(names: Iterable[str]) -> bool:

@@ -27,6 +27,11 @@ class Columns(NamedTuple):
 
 
 USUAL = Columns()
+CAPTIONS = (
+    *("caption", "text", "captions", "sentences", "sentence"),
+    *("prompt", "raw", "title", "description", "alt_text"),
+)
+"""Usual names of columns of captions, in order of preference, for layouts that look for them."""
 
 
 def read_rows(path: Path, columns: Columns, *, delimiter: str | None = None) -> pa.Table:

@@ -155,8 +155,7 @@ def _rows(parts: Mapping[str, Any], names: list[str], cells: Cells) -> tuple[pa.
         order = pa.array(rows)
         texts = {"image": pa.array(names[begin : begin + len(table)], pa.string()).take(order), "caption": captions}
         if cells.has_split:
-            split = pc.fill_null(one_array(table["split"]).cast(pa.string()), "")
-            texts["split"] = pc.if_else(pc.equal(split, "restval"), "train", split).take(order)
+            texts["split"] = one_array(table["split"]).cast(pa.string()).take(order)
         elif len(parts) > 1:
             texts["split"] = pa.array([key] * len(rows), pa.string())
         tables.append(pa.table(texts))

@@ -21,16 +21,16 @@ import pyarrow.parquet
 from crcl.data.cleaning.columns import clean_columns
 from crcl.data.cleaning.judged import Judged
 from crcl.data.files import SHOWN, require
-from crcl.data.pictures.columns import Columns, unreadable
+from crcl.data.pictures.columns import ParquetImages, unreadable
 from crcl.data.rows.cells import Cells, find_cells, has_pictures, one_array, take_apart
+from crcl.data.rows.splits import SPLIT_OF, split_name
 from crcl.data.rows.tables import tidied
 from crcl.data.sources.base import Layout, Location
 from crcl.data.sources.content import Content, RowsSource
 from crcl.errors import InputError
 
 _LOOKED_AT = 1000  # entries of a folder that are looked at to recognise it
-_SPLITS = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test", "restval": "train"}
-_KNOWN = "train|training|dev|val|valid|validation|test|testing|eval|evaluation"
+_KNOWN = "|".join(SPLIT_OF)
 _IN_NAME = re.compile(rf"(?:(.+?)-[0-9]{{5}}-of-[0-9]{{5}}|({_KNOWN})(?:[-_.0-9].*)?)", re.IGNORECASE)
 
 
@@ -86,7 +86,7 @@ def read(location: Location) -> Content:
         rows, captions = take_apart(one_array(table[images.cells.caption]))
         part = {"image": names.slice(begin, len(table)).take(pa.array(rows)), "caption": captions}
         if images.cells.has_split:
-            part["split"] = _split_names(one_array(table["split"])).take(pa.array(rows))
+            part["split"] = one_array(table["split"]).cast(pa.string()).take(pa.array(rows))
         elif by_name is not None:
             part["split"] = pa.array([by_name[number]] * len(rows), pa.string())
         parts.append(pa.table(part))
@@ -101,7 +101,7 @@ def clean(location: Location, judged: Judged, output: Path) -> int:
     return clean_columns(images, Path(location.path), judged, output)
 
 
-def _open(location: Location) -> tuple[list[Shard], Columns]:
+def _open(location: Location) -> tuple[list[Shard], ParquetImages]:
     """The files, and the images in them; the files must agree about the columns that are read."""
     path = Path(location.path)
     folder, shards = _find_shards(path)
@@ -128,7 +128,7 @@ def _open(location: Location) -> tuple[list[Shard], Columns]:
                 hint="read files with the same columns only, or name them by {image_column} and {caption_column}",
             )
     assert cells is not None
-    return shards, Columns.at(folder, tuple(shard.name for shard in shards), cells)
+    return shards, ParquetImages.at(folder, tuple(shard.name for shard in shards), cells)
 
 
 def _shown(cells: Cells, kinds: list[pa.DataType]) -> str:
@@ -153,7 +153,7 @@ def _find_shards(path: Path) -> tuple[Path, list[Shard]]:
     splits = {name for name in below if re.fullmatch(_KNOWN, name, re.IGNORECASE)}
     if splits == set(below):
         return path, [
-            Shard(file.relative_to(path).as_posix(), _SPLITS.get(name.lower(), name))
+            Shard(file.relative_to(path).as_posix(), split_name(name))
             for name, files in below.items()
             for file in files
         ]
@@ -174,8 +174,7 @@ def _split_in(stem: str) -> str | None:
     found = _IN_NAME.fullmatch(stem)
     if found is None:
         return None
-    name = (found[1] or found[2]).lower()
-    return _SPLITS.get(name, name)
+    return split_name(found[1] or found[2])
 
 
 def _splits(path: Path, shards: list[Shard]) -> list[str] | None:
@@ -194,13 +193,7 @@ def _splits(path: Path, shards: list[Shard]) -> list[str] | None:
     return [str(name) for name in named]
 
 
-def _split_names(column: pa.Array) -> pa.Array:
-    """A column of splits, with train for Karpathy's restval."""
-    names = pc.fill_null(column.cast(pa.string()), "")
-    return pc.if_else(pc.equal(pc.utf8_lower(names), "restval"), "train", names)
-
-
-def _read_texts(images: Columns, number: int, *columns: str) -> pa.Table:
+def _read_texts(images: ParquetImages, number: int, *columns: str) -> pa.Table:
     wanted = [images.cells.caption, *(["split"] if images.cells.has_split else [])]
     with images.opened(number) as file:
         table = file.read(columns=list(columns) or wanted)
@@ -208,7 +201,7 @@ def _read_texts(images: Columns, number: int, *columns: str) -> pa.Table:
         return table
 
 
-def _missing_images(images: Columns, names: pa.Array) -> tuple[str, ...]:
+def _missing_images(images: ParquetImages, names: pa.Array) -> tuple[str, ...]:
     """A sentence about rows without an image, with the reasons of img2dataset where it gave them."""
     missing = pc.equal(names, "")
     count = int(pc.sum(missing).as_py() or 0)

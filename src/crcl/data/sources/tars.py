@@ -28,14 +28,13 @@ from crcl.data.cleaning.tars import Part, clean_tars
 from crcl.data.files import require
 from crcl.data.pictures.tars import Tars, is_index, write_index
 from crcl.data.rows.samples import Shard, file_identity, read_samples, shard_identity
-from crcl.data.rows.splits import split_name
+from crcl.data.rows.splits import SPLIT_OF
 from crcl.data.rows.tables import USUAL
 from crcl.data.sources.base import Layout, Location
 from crcl.data.sources.content import Content, RowsSource
 from crcl.errors import InputError
 
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-_SPLITS = ("train", "dev", "val", "valid", "validation", "test")
 _SHOWN = 3  # names in a note
 _LOOKED_AT = 100  # folders, when a layout is recognised
 
@@ -120,7 +119,7 @@ def _split_of(name: str) -> str:
     """The split that a shard's path names: `val/00000.tar`, `cc3m-val-00000.tar`; empty without one."""
     folder, _, file = name.rpartition("/")
     words = [folder, *re.split(r"[-_.]", file)]
-    return next((split_name(word) for word in words if word.lower() in _SPLITS), "")
+    return next((SPLIT_OF[word.lower()] for word in words if word.lower() in SPLIT_OF), "")
 
 
 class _Data(NamedTuple):

@@ -28,8 +28,6 @@ from crcl.errors import InputError
 SENTENCE = '{"raw": ...}'
 IMAGE = f'{{"filename": ..., "split": ..., "sentences": [{SENTENCE}, ...]}}'
 EXPECTED = f'{{"images": [{IMAGE}, ...]}}'
-_TRAIN = {"restval": "train"}
-"""What else counts as train: COCO's validation images that are in neither val nor test."""
 _FOLDERS = ("images", "Flicker8k_Dataset", "Flickr8k_Dataset")
 
 
@@ -60,7 +58,7 @@ def read(location: Location) -> Content:
         sentences, split = entry.value["sentences"], entry.value["split"].strip()
         images += [_name(entry.value)] * len(sentences)
         captions += [sentence["raw"] or "" for sentence in sentences]
-        splits += [_TRAIN.get(split.lower(), split)] * len(sentences)
+        splits += [split] * len(sentences)
     empty = sum(not entry.value["sentences"] for entry in entries)
     notes = (f"{path.name}: {empty:,} images have no sentence and are left out",) if empty else ()
     folder = folder_of(list(dict.fromkeys(images)), _usual_folders(path))
