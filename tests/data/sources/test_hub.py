@@ -167,6 +167,14 @@ def test_a_name_on_the_hub_is_loaded_with_all_splits(cache: Path) -> None:
     assert len(crcl.read("me/scenes", layout="datasets")) == 200
 
 
+def test_data_on_the_hub_that_only_names_its_images_goes_by_its_own_name(cache: Path) -> None:
+    (cache / "me/names").mkdir(parents=True)
+    (cache / "me/names/train.csv").write_text("image,caption\na.png,x\nb.png,y\n")
+    assert crcl.read("hub:me/names").name == "hub:me/names"
+    with pytest.raises(InputError, match="hub:me/names: no column 'alt'; columns: image, caption"):
+        crcl.read("hub:me/names", caption_column="alt")
+
+
 def test_a_name_on_the_hub_is_audited_by_the_command_line(
     cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

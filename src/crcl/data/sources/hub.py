@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from crcl.data.pictures.base import Pictures
 from crcl.data.pictures.dataset import HEAD, DatasetImages, ending, ending_of
 from crcl.data.rows.cells import Cells, find_cells, is_caption, is_picture, one_array, take_apart
-from crcl.data.rows.tables import Columns, tidied
+from crcl.data.rows.tables import Columns, tidied, used_columns
 from crcl.data.sources.base import Layout, Location
 from crcl.data.sources.memory import NAME, MemorySource, from_table
 from crcl.errors import InputError
@@ -168,17 +169,18 @@ def _of_names(
     name: str, parts: Mapping[str, Any], schema: pa.Schema, columns: Columns, images: Path | None
 ) -> MemorySource:
     """A source of a data set that names its images; lists of captions are taken apart here, too."""
+    used_columns(name, columns, schema.names)
     tables = []
     for key, part in parts.items():
         table = part[:].replace_schema_metadata(None)
-        if columns.caption in schema.names and is_caption(schema.field(columns.caption).type):
+        if is_caption(schema.field(columns.caption).type):
             place = schema.get_field_index(columns.caption)
             rows, captions = take_apart(one_array(table[columns.caption]))
             table = table.take(pa.array(rows)).set_column(place, columns.caption, captions)
         if len(parts) > 1 and "split" not in schema.names:
             table = table.append_column("split", pa.array([key] * len(table), pa.string()))
         tables.append(table)
-    return from_table(pa.concat_tables(tables), columns, images)
+    return replace(from_table(pa.concat_tables(tables), columns, images), name=name)
 
 
 LAYOUT = Layout("a data set on the Hugging Face hub, as hub:USER/NAME (needs crcl[datasets])", recognises, open_named)
