@@ -45,6 +45,18 @@ def read_partners(path: Path, *, pairs: int, images: int) -> tuple[np.ndarray, n
     return others, beliefs
 
 
+def read_scores(path: Path, *, pairs: int) -> dict[str, np.ndarray]:
+    """Scores of the pairs, followed by those of the decoys, by name. (pairs,) float32 each"""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = {str(name): archive[name] for name in archive.files}
+    except Exception as error:  # numpy's own message would advise to unpickle
+        raise damaged(path, type(error).__name__) from error
+    if any(score.shape != (pairs,) or score.dtype != np.float32 for score in found.values()):
+        raise damaged(path, f"not scores of {pairs} pairs and decoys")
+    return found
+
+
 def write_epoch(path: Path, epoch: int, correspondence: np.ndarray) -> None:
     """Write the beliefs after an epoch and truncate the file behind them; a repeated epoch gives the same file."""
     place = 2 * len(correspondence) * epoch

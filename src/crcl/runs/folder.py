@@ -13,6 +13,7 @@
     matcher.safetensors   the best matcher of the newest piece, by dev rSum
     ledger.npz            the belief in each pair, and in each decoy, as the last epoch used it
     partners.npz          other images that each caption may belong to, and the beliefs in these (method relink)
+    scores.npz            other scores of each pair and decoy, by name, as an audit computed them
     training.pt           the last state: everything needed to resume (tensors and plain values, nothing pickled)
     beliefs.f16           the belief in each pair after every epoch, (epochs, N) float16 without a header
     metrics.jsonl         one line per epoch, the same for the same seed
@@ -40,6 +41,7 @@ from crcl.runs.beliefs import (
     read_beliefs,
     read_epochs,
     read_partners,
+    read_scores,
     write_beliefs,
     write_epoch,
     write_partners,
@@ -57,7 +59,7 @@ from crcl.runs.files import (
 from crcl.runs.overwriting import refuse_existing, refuse_inputs_within
 from crcl.storage import TRAINING, locked, replacing_folder, write_array, write_arrays, write_json
 
-PARTNERS = "partners.npz"
+PARTNERS, SCORES = "partners.npz", "scores.npz"
 LEARNT = ("matcher.safetensors", "ledger.npz")
 START = ("start.safetensors", "start.npz")
 
@@ -273,6 +275,19 @@ class Run:
         """Other images that each caption may belong to, `(pairs, K)`, and the beliefs in these; None if not judged."""
         path = self.path / PARTNERS
         return read_partners(path, pairs=self.sizes["pairs"], images=self.sizes["images"]) if path.is_file() else None
+
+    def save_scores(self, scores: dict[str, np.ndarray]) -> None:
+        """Save scores of the pairs, followed by those of the decoys, by name."""
+        write_arrays(self.path / SCORES, **{name: score.astype(np.float32) for name, score in scores.items()})
+
+    def load_scores(self) -> dict[str, np.ndarray]:
+        """Scores of the pairs, followed by those of the decoys, by name; empty where no audit computed any."""
+        path, decoys = self.path / SCORES, self.decoys()
+        return (
+            read_scores(path, pairs=self.sizes["pairs"] + (0 if decoys is None else len(decoys)))
+            if path.is_file()
+            else {}
+        )
 
     @property
     def has_beliefs(self) -> bool:
