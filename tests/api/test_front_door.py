@@ -231,6 +231,23 @@ def test_several_runs_are_one_ensemble_whose_members_are_told(scenes: Path) -> N
     assert len(scores.conditions) == 2
 
 
+def test_whatever_can_be_read_has_facts_and_features(
+    scenes: Path, table: pandas.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scenes / "data/images")
+    for number, source in enumerate((table, table.to_dict("list"), crcl.read(table))):
+        made = crcl.extract_features(source, tmp_path / str(number), images=scenes / "data/images")
+        assert made.images == table["image"].nunique()
+        assert dict(crcl.info(source))["train"]
+    pictures = [Image.open(name) for name in table["image"][:4]]
+    assert crcl.extract_features(crcl.read(pictures, ["a", "b", "c", "d"]), tmp_path / "pictures").images == 4
+    for wrong in (5, pictures, []):
+        with pytest.raises(crcl.InputError, match="expected pairs, a table, a folder of images or a list of image"):
+            crcl.extract_features(wrong, tmp_path / "wrong")
+    with pytest.raises(crcl.InputError, match="int: expected a path, a table"):
+        crcl.info(5)
+
+
 def test_what_the_other_commands_do_is_one_call(scenes: Path, tmp_path: Path) -> None:
     truth = crcl.inject_noise(scenes / "data", tmp_path / "noise.npy", rate=0.5)
     assert 0.3 < (~truth).mean() <= 0.5

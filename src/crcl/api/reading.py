@@ -1,21 +1,23 @@
 """Public functions for data: read, info, extract_features, extract_text_features, inject_noise."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crcl.api.common import AnyRun, Shown, pairs_of, path_of, receiver
+from crcl.api.common import Shown, pairs_of, path_of, receiver
 from crcl.auditing.making import Models, make_texts, report_skipped
 from crcl.config import describe_keys
 from crcl.data import noise as noise_index
 from crcl.data.images import MOST_PIXELS
 from crcl.data.pairs import Pairs
+from crcl.data.pictures.base import Wanted
 from crcl.data.pictures.files import wanted_files
 from crcl.data.rows.tables import Columns
 from crcl.data.sources import layout_of
 from crcl.data.sources.base import Given, Names
+from crcl.data.sources.memory import is_table
 from crcl.errors import InputError
 from crcl.features.choice import choose_encoder, choose_extractor
 from crcl.features.extract import Extracted, extract
@@ -44,9 +46,10 @@ def read(
 
     Args:
         data: A table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a folder in the field's layout or of embeddings; or, in
-            memory, a DataFrame, a pyarrow Table or a dict of lists with columns `image` and `caption` (and `split`);
-            or a `Dataset` or `DatasetDict` of the library `datasets`, or `hub:USER/NAME` for one on the hub; or a list
-            of image files or PIL images; or an array of features.
+            memory, a DataFrame, a pyarrow Table or a dict of lists with columns `image` (file names, PIL images, or
+            bytes of image files), `caption` (texts, or lists of them) and, if there are splits, `split`; or a `Dataset`
+            or `DatasetDict` of the library `datasets`, or `hub:USER/NAME` for one on the hub; or a list of image files
+            or PIL images; or an array of features.
         captions: The captions of a list or an array.
         images: The folder of the image files that a table names; the table's own folder, if not given.
         features: Features of a table's images: a `.npy` file or an array, `(images, regions, size)` or
@@ -80,11 +83,11 @@ def read(
     )
 
 
-def info(path: AnyRun | Pairs | None = None) -> list[tuple[str, ...]]:
+def info(path: Any = None) -> list[tuple[str, ...]]:
     """Facts about data or a run: counts and shapes, settings and progress; without either, all settings.
 
     Args:
-        path: Data or a run, on disk or opened; None for the settings of a training.
+        path: A run, pairs, or anything that `read` takes; None for the settings of a training.
 
     Returns:
         Names with facts, in the order to show them; or each setting with its type, default and meaning.
@@ -95,11 +98,13 @@ def info(path: AnyRun | Pairs | None = None) -> list[tuple[str, ...]]:
     """
     if path is None:
         return [tuple(key) for key in describe_keys()]
-    return [*describe(path_of(path) if isinstance(path, Run | Model) else path)]
+    if isinstance(path, Run | Model):
+        path = path_of(path)
+    return [*describe(path if isinstance(path, str | Path) else pairs_of(path))]
 
 
 def extract_features(
-    source: str | Path | Sequence[str | Path] | Pairs,
+    source: Any,
     folder: str | Path,
     *,
     images: str | Path | None = None,
@@ -118,7 +123,7 @@ def extract_features(
     """Make features of image files: by a vision model, or by the built-in pixel grid for drawings and tests.
 
     Args:
-        source: A table or its pairs, a folder of images, or a list of image files.
+        source: Pairs, or anything that `read` takes; or a folder of images, or a list of image files.
         images: The folder that the names of image files are relative to; a table's own folder or the current folder,
             if not given.
         folder: Where `features.npy`, `ids.txt` and `skipped.csv` go. The same call resumes after an interruption.
@@ -143,13 +148,7 @@ def extract_features(
     """
     shown = receiver(progress)
     base = None if images is None else Path(images)
-    if isinstance(source, str | Path) and layout_of(source) is not None:
-        source = Pairs.of(source, images=base)
-    if isinstance(source, Pairs):
-        wanted = source.wanted_images()
-    else:
-        files = [Path(source)] if isinstance(source, str | Path) else [Path(name) for name in source]
-        wanted = wanted_files(files, folder=base)
+    wanted = _wanted(source, base)
     extractor = choose_extractor(model, grid=grid, whole=whole, pixels=pixels, device=device, progress=shown)
     made = extract(
         wanted,
@@ -164,6 +163,20 @@ def extract_features(
     )
     report_skipped(made, Path(folder), shown)
     return made
+
+
+def _wanted(source: Any, images: Path | None) -> list[Wanted]:
+    """The images of pairs or of anything that is read as such; or image files."""
+    named = isinstance(source, str | Path)
+    if isinstance(source, Pairs) or (layout_of(source) is not None if named else is_table(source)):
+        return pairs_of(source, images=images).wanted_images()
+    files = [source] if named else list(source) if isinstance(source, Iterable) else []
+    if not files or not all(isinstance(file, str | Path) for file in files):
+        raise InputError(
+            f"{type(source).__name__}: expected pairs, a table, a folder of images or a list of image files",
+            hint="{read()} makes pairs of images in memory and their captions",
+        )
+    return wanted_files([Path(file) for file in files], folder=images)
 
 
 def extract_text_features(

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from crcl.data.images import as_rgb
 from crcl.data.pictures.base import UnusableError
+from crcl.data.pictures.held import as_file
 from crcl.data.sources.base import Location
 from crcl.data.sources.memory import MemorySource
 from crcl.errors import InputError
@@ -81,11 +81,9 @@ def _write(source: MemorySource, folder: Path) -> None:
     if source.held:
         (folder / "images").mkdir()
     for name, picture in source.held.items():
-        if isinstance(picture, bytes):
-            if picture:  # empty: it cannot be read, and is not found later
-                (folder / name).write_bytes(picture)
-            continue
         try:
-            as_rgb(picture).save(folder / name, format="PNG")
+            content = as_file(picture)
         except UnusableError as error:
             raise InputError(f"image {name}: {error}", where=source.name) from error
+        if content:  # empty: it cannot be read, and is not found later
+            (folder / name).write_bytes(content)

@@ -1,14 +1,18 @@
 """Data in memory: tables of columns, lists of images, arrays of features."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
 from crcl.data.pairs import Pairs
+from crcl.data.pictures.base import UnusableError
 from crcl.data.pictures.files import Files
 from crcl.data.rows.tables import Columns
 from crcl.errors import InputError
@@ -126,6 +130,41 @@ def test_the_same_picture_twice_is_one_image() -> None:
     assert "no features" in refusal([red, blue, red], CAPTIONS[:3])
 
 
+def png(colour: str) -> bytes:
+    """A small image file."""
+    file = io.BytesIO()
+    Image.new("RGB", (4, 4), colour).save(file, format="PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("make", [dict, pa.table, pd.DataFrame], ids=["dict", "pyarrow", "pandas"])
+def test_a_table_as_the_hub_has_it_holds_image_files_and_lists_of_captions(make: Any, tmp_path: Path) -> None:
+    red, blue = ({"bytes": png(colour), "path": f"{colour}.png"} for colour in ("red", "blue"))
+    captions = [["a red square", "red"], [], ["red again"]]
+    table = make({"image": [red, blue, dict(red)], "number": [7, 8, 9], "caption": captions})
+    pairs = Pairs.of(table)
+    assert pairs.captions == ["a red square", "red", "", "red again"]
+    assert pairs.images == [f"images/000000{number}.png" for number in (0, 0, 1, 0)]
+    assert [image.read() for image in pairs.wanted_images()] == [png("red"), png("blue")]
+    saved = pairs.save(tmp_path / "saved")
+    assert pa.parquet.read_table(saved.name)["number"].to_pylist() == [7, 7, 8, 9]
+    assert [image.read() for image in saved.wanted_images()] == [png("red"), png("blue")]
+
+
+def test_plain_bytes_are_image_files_too_and_those_without_a_name_are_images_of_their_own() -> None:
+    pairs = Pairs.of({"image": [png("red"), bytes(bytearray(png("red")))], "caption": ["x", "y"]})
+    assert pairs.images == ["images/0000000.png", "images/0000001.png"]
+
+
+def test_pictures_without_files_can_be_read_as_files() -> None:
+    wanted = Pairs.of([Image.new("RGB", (4, 4), "red")] * 2, CAPTIONS[:2]).wanted_images()
+    assert [Image.open(io.BytesIO(image.read())).getpixel((1, 1)) for image in wanted] == [(255, 0, 0)]
+    with pytest.raises(UnusableError, match="not found"):
+        wanted[0].pictures.read("another.png")
+    with pytest.raises(UnusableError, match="more than 5"):
+        wanted[0].pictures.read(wanted[0].name, most=5)
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -137,7 +176,10 @@ def test_the_same_picture_twice_is_one_image() -> None:
         (({"image": "a.jpg", "caption": ["x"]},), "column 'image' is str 'a.jpg', expected a list"),
         ((columns(caption=["x", 5, "y", b"z"]),), "row 2: caption is int '5', expected text"),
         ((columns(caption=["x", 5, "y", b"z"]),), "row 4: caption is bytes"),
-        ((columns(image=["a", 1.5, "c", "d"]),), "row 2: image is float '1.5', expected a file name, a number or"),
+        (
+            (columns(image=["a", 1.5, "c", "d"]),),
+            "row 2: image is float '1.5', expected a file name, a number, a PIL image or",
+        ),
         ((columns(image=["a", "b\nc", "c", "d"]),), "row 2: the image name contains a line break"),
         ((columns(split=["train", None, "dev", "dev"]),), "row 2: empty split"),
         ((columns(caption=["x", None, "y", "z"]),), "row 2: empty caption; each row needs an image and a caption"),
@@ -146,7 +188,7 @@ def test_the_same_picture_twice_is_one_image() -> None:
         ((IMAGES, CAPTIONS[:3]), "4 images, but 3 captions; give one caption per image"),
         ((IMAGES,), "list: expected a path, a table, or images with their captions; pass captions=..."),
         ((IMAGES, [None, *CAPTIONS[1:]]), "empty caption"),
-        (([Image.new("L", (1, 1)), "a.jpg"], ["x", "y"]), "row 2: image is str 'a.jpg', expected a PIL image"),
+        (([Image.new("L", (1, 1)), "a.jpg"], ["x", "y"]), "row 2: image is str 'a.jpg', expected an image like"),
         ((FEATURES, CAPTIONS), "4 captions for 3 images, which is not a multiple; expected 3 captions (1"),
         ((FEATURES.astype(int), CAPTIONS[:3]), "features are int64, expected float16 or float32"),
         ((FEATURES[0, 0], CAPTIONS), "features have shape (5,)"),

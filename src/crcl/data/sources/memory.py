@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from PIL import Image
 
 from crcl.data.files import open_features, read_ids, refuse, refuse_duplicates
 from crcl.data.pictures.base import Pictures
-from crcl.data.pictures.dataset import DatasetImages
+from crcl.data.pictures.dataset import DatasetImages, ending
 from crcl.data.pictures.files import Files
+from crcl.data.pictures.held import Held, HeldImages, held_in
 from crcl.data.rows.arrays import regions, vectors
 from crcl.data.rows.splits import splits_of
 from crcl.data.rows.stored import Selection, Stored, first_rows, read_split
@@ -30,7 +30,7 @@ from crcl.errors import InputError
 
 NAME = "pairs in memory"
 """The name in messages of data without a path."""
-_NUMBERED = "images/{:07d}.png"  # names of PIL images, also the paths they are saved to
+_NUMBERED = "images/{:07d}{}"  # names of images in no file, also the paths they are saved to
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MemorySource:
     """The row in `features` of each image, by name."""
     text_features: np.ndarray | None = None
     """(rows, G)."""
-    held: Mapping[str, Image.Image | bytes] = field(default_factory=dict)
+    held: Mapping[str, Held] = field(default_factory=dict)
     """Images by name: PIL images, or the bytes of image files."""
     images: Pictures | None = None
     """Where the images lie, if that was given."""
@@ -70,10 +70,10 @@ class MemorySource:
 
     @property
     def pictures(self) -> Pictures | None:
-        """Where the images lie, by default in the current folder; None for PIL images, which are in no file."""
+        """Where the images lie: here, if they are in no file, or in the current folder, if no other is given."""
         if isinstance(self.held, DatasetImages):
             return self.held
-        return None if self.held else self.images or Files(Path.cwd())
+        return HeldImages(self.held) if self.held else self.images or Files(Path.cwd())
 
     def rows(self) -> pa.Table:
         """Columns image, caption and optionally split."""
@@ -145,18 +145,33 @@ class MemorySource:
 
 
 def from_table(data: Any, columns: Columns, images: Path | None) -> MemorySource:
-    """A source of anything with named columns: a DataFrame, a pyarrow Table, a dict of lists."""
+    """A source of anything with named columns: a DataFrame, a pyarrow Table, a dict of lists.
+
+    A cell may hold several captions; each is a row with the same other values.
+    """
     there = _column_names(data)
     values = {column: _values(data, column) for column in used_columns(NAME, columns, there)}
     lengths = {column: len(found) for column, found in values.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"'{column}' {length}" for column, length in lengths.items())
         raise InputError(f"columns have different lengths: {counts}", where=NAME)
+    captions, rows = _one_by_one(values[columns.caption])
+    pictures, splits = values[columns.image], values.get("split")
     source = _source(
-        values[columns.image], values[columns.caption], values.get("split"), columns=columns, images=images
+        [pictures[row] for row in rows],
+        captions,
+        None if splits is None else [splits[row] for row in rows],
+        columns=columns,
+        images=images,
     )
     others = {column: _values(data, column) for column in there if column not in values}
-    return replace(source, others=_as_arrow(others)) if others else source
+    return replace(source, others=_as_arrow(others).take(pa.array(rows, pa.int64()))) if others else source
+
+
+def _one_by_one(cells: list[Any]) -> tuple[list[Any], list[int]]:
+    """Captions one by one, and the row of each; an empty list is an empty caption."""
+    lists = [list(cell) or [None] if isinstance(cell, list | tuple | np.ndarray) else [cell] for cell in cells]
+    return [text for several in lists for text in several], [row for row, several in enumerate(lists) for _ in several]
 
 
 def _as_arrow(columns: dict[str, list[Any]]) -> pa.Table:
@@ -229,18 +244,23 @@ def _values(data: Any, column: str) -> list[Any]:
 def _source(
     pictures: list[Any], captions: list[Any], splits: list[Any] | None, *, columns: Columns, images: Path | None
 ) -> MemorySource:
-    """The source with all rows as strings; PIL images are named by number."""
-    held = {id(value): value for value in pictures if isinstance(value, Image.Image)}
-    name_of = {key: _NUMBERED.format(number) for number, key in enumerate(held)}
+    """The source with all rows as strings; images that are in no file are named by number."""
+    cells = [held_in(value) for value in pictures]
+    keys = [
+        (name, content) if isinstance(name, str) else id(cell)
+        for cell, (content, name) in zip(pictures, cells, strict=True)
+    ]
+    held = {key: content for key, (content, _) in zip(keys, cells, strict=True) if content is not None}
+    name_of = {key: _NUMBERED.format(number, _ending(held[key])) for number, key in enumerate(held)}
     problems: list[InputError] = []
     names = []
-    for row, value in enumerate(pictures):
-        if id(value) in held:
-            names.append(name_of[id(value)])
+    for row, (key, (_, value)) in enumerate(zip(keys, cells, strict=True)):
+        if key in held:
+            names.append(name_of[key])
         elif _is_missing(value):
             names.append("")
         elif held or isinstance(value, bool) or not isinstance(value, str | Path | int | np.integer):
-            wanted = "a PIL image like the others" if held else "a file name, a number or a PIL image"
+            wanted = "an image like the others" if held else "a file name, a number, a PIL image or the bytes of a file"
             problems.append(InputError(f"image is {_shown(value)}, expected {wanted}", where=place(NAME, row)))
         elif any(mark in str(value) for mark in "\n\r\0\ufeff"):
             problems.append(
@@ -267,6 +287,10 @@ def _source(
     return MemorySource(
         tidied(NAME, table), columns=columns, held=named, images=None if images is None else Files(images)
     )
+
+
+def _ending(image: Held) -> str:
+    return ending(image) if isinstance(image, bytes) else ".png"
 
 
 def _is_missing(value: Any) -> bool:
