@@ -96,6 +96,24 @@ def pairs_of(path: Path) -> Split:
     return pairs
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        (Cleaning(images="copy"), "its images stay where they are: .*; leave images=... out"),
+        (Cleaning(images="hard"), "'hard': image files are linked or copied; give images=... as link or copy"),
+        (Cleaning(rewrite=True), "only tars are written anew; leave rewrite=True out"),
+    ],
+)
+def test_what_cannot_be_done_with_a_table_is_refused_and_not_left_undone(
+    tmp_path: Path, how: Cleaning, told: str
+) -> None:
+    table = written(tmp_path, ".csv")
+    pairs = pairs_of(table)
+    with pytest.raises(InputError, match=told):
+        cleaning.clean(Location(str(table)), tmp_path / "cleaned.csv", pairs, np.ones(len(pairs)), how=how)
+    assert not (tmp_path / "cleaned.csv").exists()
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
 def test_the_suspects_are_left_out_and_all_else_stays(tmp_path: Path, suffix: str) -> None:
     table = written(tmp_path, suffix)

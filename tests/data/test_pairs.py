@@ -115,7 +115,7 @@ def test_images_are_wanted_once_each_from_the_folder_of_the_table(tmp_path: Path
     text = "image,caption\na,x\n,y\nb,z\na,w\n"
     wanted = Pairs.of(write_table(tmp_path, text)).wanted_images()
     assert [(image.name, image.pictures) for image in wanted] == [("a", Files(tmp_path)), ("b", Files(tmp_path))]
-    with pytest.raises(InputError, match="has no folder of image files"):
+    with pytest.raises(InputError, match="has features, and no folder of image files; pass images="):
         Pairs.of(write_folder(tmp_path / "data")).wanted_images()
 
 

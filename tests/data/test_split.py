@@ -35,6 +35,14 @@ def test_pairs_count_captions_and_images(stored: np.ndarray) -> None:
     assert (len(pairs), pairs.images) == (8, 4)
 
 
+def test_pairs_show_their_counts_and_not_their_captions(stored: np.ndarray) -> None:
+    images, regions, size = stored.shape
+    pairs = make_pairs(stored)
+    assert repr(pairs) == f"Split({len(pairs)} pairs, {images} images of {regions} x {size} numbers)"
+    vectors = Shards([np.zeros((len(pairs), 7), np.float32)], ["vectors"])
+    assert "vectors of captions of 7 numbers" in repr(make_pairs(stored, text_features=vectors))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, ">f4"])
 def test_gather_gives_a_fresh_float32_copy_of_the_images_asked_for(dtype: str) -> None:
     features = np.arange(24, dtype=dtype).reshape(4, 2, 3)

@@ -88,6 +88,20 @@ def _refuse_inside(data: Path, output: Path) -> None:
         raise InputError(f"lies in the data, {data}", where=output, hint="name a place outside of it")
 
 
+def _refuse_options(data: Path, layout: Layout, how: Cleaning) -> None:
+    """Refuse what cannot be done with data in this layout, instead of leaving it undone."""
+    if how.images not in (None, "link", "copy"):
+        raise InputError(f"'{how.images}': image files are linked or copied", hint="give {images} as link or copy")
+    if how.images is not None and "images" not in layout.options:
+        raise InputError(
+            "its images stay where they are: only imagefolders and images with text files come with theirs",
+            where=data,
+            hint="leave {images} out",
+        )
+    if how.rewrite and "rewrite" not in layout.options:
+        raise InputError("only tars are written anew", where=data, hint="leave {rewrite} out")
+
+
 def _kind(as_folder: bool) -> str:
     return "folder" if as_folder else "file"
 
@@ -117,6 +131,7 @@ def clean(
     """
     data, output = Path(location.path), Path(output)
     layout = refuse_output(location, output, overwrite=how.overwrite)
+    _refuse_options(data, layout, how)
     if not 0 <= threshold <= 1:
         raise InputError(f"the threshold must be between 0 and 1, got {threshold}")
     if len(correspondence) != len(pairs):

@@ -51,7 +51,7 @@ def wants_vectors(pairs: Pairs, models: Models, matcher: str | None, progress: P
         if models.text_model is not None:
             raise InputError(
                 f"matcher {matcher} reads words, not vectors of captions",
-                hint="leave out {text_model}, or choose {matcher} dual",
+                hint="leave out {text_model} or {matcher}",
             )
         return False
     if pairs.has_text_features or models.text_model is not None or has_texts(models.model):

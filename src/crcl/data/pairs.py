@@ -225,7 +225,8 @@ class Pairs:
         """The images of the pairs, each once."""
         pictures = self.source.pictures
         if pictures is None and not self.is_table:
-            raise InputError("has no folder of image files", where=self.name, hint="pass {features}")
+            hint = "pass {images}, the folder that they lie in, to make others"
+            raise InputError("has features, and no folder of image files", where=self.name, hint=hint)
         names = [name for name in dict.fromkeys(self.images) if name]
         if (pictures is None or isinstance(pictures, Files)) and names and all(map(is_address, names)):
             raise InputError("images are addresses on the web, which are never fetched", where=self.name, hint=_FETCH)

@@ -61,6 +61,13 @@ class Split:
         if self.text_features is not None and self.caption_rows is None and len(self.text_features) != len(self):
             raise InputError(f"{len(self)} captions, but {len(self.text_features)} caption vectors", where=name)
 
+    def __repr__(self) -> str:
+        vectors = (
+            "" if self.text_features is None else f", vectors of captions of {self.text_features.shape[1]} numbers"
+        )
+        _, regions, size = self.features.shape
+        return f"Split({len(self):,} pairs, {self.images:,} images of {regions} x {size} numbers{vectors})"
+
     def __len__(self) -> int:
         """N, the number of pairs."""
         return len(self.captions)

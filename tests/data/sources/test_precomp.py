@@ -64,6 +64,12 @@ def test_images_stored_once_per_caption_are_found(tmp_path: Path, each: int, cou
     assert pairs.image_ids[1] == expected[named]
 
 
+def test_ids_by_which_captions_of_an_image_are_apart_are_refused(tmp_path: Path) -> None:
+    write_folder(tmp_path, features_of(3), 6)
+    (tmp_path / "train_ids.txt").write_text("a\nb\nc\na\nb\nc\n")
+    assert "train_ids.txt: lines 1 and 4 name the same image, a, but are not among the 2 lines" in refusal(tmp_path)
+
+
 def test_two_equal_images_in_a_row_do_not_hide_the_repetition(tmp_path: Path) -> None:
     images = features_of(6)
     images[1] = images[0]

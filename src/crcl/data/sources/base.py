@@ -143,6 +143,8 @@ class Layout:
     """Writes the data again, to a new file or folder; returns the number of rows it has. None: it cannot be written."""
     as_folder: bool | None = None
     """Whether the cleaned data is a folder; None: as the data is."""
+    options: frozenset[str] = frozenset()
+    """Options of cleaning that it has: `images`, image files come with it; `rewrite`, it is written anew if asked."""
 
 
 @dataclass(frozen=True)

@@ -80,5 +80,9 @@ def clean(location: Location, judged: Judged, output: Path) -> int:
 
 
 LAYOUT = Layout(
-    "a folder of images with captions in .txt files beside them", recognises, RowsSource.opening(read), clean
+    "a folder of images with captions in .txt files beside them",
+    recognises,
+    RowsSource.opening(read),
+    clean,
+    options=frozenset({"images"}),
 )

@@ -122,4 +122,5 @@ LAYOUT = Layout(
     recognises,
     RowsSource.opening(read),
     clean,
+    options=frozenset({"images"}),
 )

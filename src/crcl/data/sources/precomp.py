@@ -120,6 +120,7 @@ def _arrange(
     if names is None:
         names = [str(row) for row in range(count // each)]
     elif len(names) == count:
+        _refuse_mixed(names, each, ids or text)
         names = names[::each]
     if ids is not None:
         refuse_duplicates(ids, names)
@@ -131,6 +132,20 @@ def _arrange(
         source=source,
         feature_rows=np.arange(0, rows, stored, dtype=np.int64) if stored > 1 else None,
     )
+
+
+def _refuse_mixed(names: list[str], each: int, path: Path) -> None:
+    """Refuse ids, one per caption, by which captions of one image are not one after the other."""
+    first: dict[str, int] = {}
+    for line, name in enumerate(names):
+        before = first.setdefault(name, line)
+        if each > 1 and before // each != line // each:
+            raise InputError(
+                f"lines {before + 1} and {line + 1} name the same image, {name}, but are not among the {each} lines of "
+                f"one image",
+                where=path,
+                hint=f"put the captions of an image one after the other, {each} of each image",
+            )
 
 
 def fitting(count: int, rows: int) -> str:

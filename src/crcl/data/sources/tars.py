@@ -271,4 +271,5 @@ LAYOUT = Layout(
     RowsSource.opening(read),
     clean,
     as_folder=True,
+    options=frozenset({"rewrite"}),
 )
