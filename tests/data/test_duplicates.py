@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,6 +88,42 @@ def test_a_sketch_never_rules_out_a_near_copy(tiny: Tiny, monkeypatch: pytest.Mo
     assert sketches.shape == (50, 8)
     one, other = (side.ravel() for side in np.meshgrid(np.arange(50), np.arange(50)))
     assert (sketches @ sketches.T >= likeness.similarity(other, one).reshape(50, 50) - 1e-5).all()
+
+
+def test_near_copies_of_the_same_features_are_searched_once(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(duplicates, "_KEPT", 20)
+    searches: list[float] = []
+
+    def counted(pairs: Split, images: np.ndarray, least: float, *more: Any) -> tuple[np.ndarray, np.ndarray]:
+        searches.append(least)
+        return nearest(pairs, images, least, *more)
+
+    monkeypatch.setattr(duplicates, "nearest", counted)
+    pairs = with_features(tiny(images=20), lambda features: features.__setitem__(7, features[3] + 1e-3))
+    once, again = find_copies(pairs), find_copies(replace(pairs, captions=["other"] * len(pairs)))
+    assert (once.near[7], once.near[3]) == (3, 7)
+    np.testing.assert_array_equal(again.near, once.near)
+    np.testing.assert_array_equal(again.similarity, once.similarity)
+    assert len(searches) == 1
+    find_copies(pairs, least=0.5)
+    find_copies(with_features(pairs, lambda features: features.__setitem__(0, features[0] * 2)))
+    assert len(searches) == 3
+    find_copies(tiny(images=19))
+    assert len(list((tmp_path / "crcl/copies").iterdir())) == 3
+    wrong = [
+        np.zeros((2, 1)),
+        np.array([[99.0], [0], [1]]),
+        np.array([[0.0], [99], [1]]),
+        np.array([[0.0], [np.nan], [1]]),
+    ]
+    for content in [b"", b"no array", *wrong]:  # what is not whole is made again
+        for file in (tmp_path / "crcl/copies").iterdir():
+            file.write_bytes(content) if isinstance(content, bytes) else np.save(file, content)
+        np.testing.assert_array_equal(find_copies(pairs).near, once.near)
+    assert len(searches) == 4 + 6
 
 
 def test_the_default_similarity_tells_copies_from_others_of_a_drawing() -> None:

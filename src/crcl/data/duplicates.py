@@ -9,9 +9,11 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from crcl.data.cache import cache_folders, kept
 from crcl.data.split import Split
 from crcl.progress import Advance
 
@@ -27,6 +29,7 @@ _BYTES = 64 * 2**20  # of features that are held at a time
 _DIRECTIONS, _SPANNED = 64, 512  # main directions of sketches, and images that they are measured on
 _PROMISING = 8  # images that an image is compared with in full
 _ROUNDING = 1e-4
+_KEPT = 1000  # images from which on the search takes longer than to read what was found before
 _FILE_NAME = re.compile(
     r"(?:\S+ ){0,2}\S*\.(?:jpe?g|jfif|png|gif|bmp|webp|tiff?|heic|heif|avif|svg|raw|cr2|nef|psd|mp4|mov)"
     r"|(?:img|dsc[nf]?|pict?|picture|image|photo|foto|scan|screenshot|screen shot|untitled|dji|gopr|pxl|vid|wp)"
@@ -69,7 +72,7 @@ def find_copies(pairs: Split, *, least: float = NEAR, most: int = MOST, advance:
     near, similarity = np.full(pairs.images, -1), np.full(pairs.images, np.nan)
     if searched:
         firsts = np.flatnonzero(same == np.arange(pairs.images))
-        near[firsts], similarity[firsts] = nearest(pairs, firsts, least, advance)
+        near[firsts], similarity[firsts] = _searched_once(pairs, firsts, least, advance)
     text = same_captions(pairs.captions)
     generic = generic_captions(pairs.captions, same[pairs.image_index], images=len(np.unique(same)))
     return Copies(same, near, similarity, text, generic, least, searched)
@@ -215,6 +218,44 @@ def nearest(
         if advance is not None:
             advance(min(start + rows, len(images)), len(images))
     return near, similarity
+
+
+def _searched_once(
+    pairs: Split, images: np.ndarray, least: float, advance: Advance | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """What `nearest` finds; of many images it is kept in the user's cache folder, by the content of all features."""
+    if len(images) < _KEPT:
+        return nearest(pairs, images, least, advance)
+    constants = (_SAMPLED, _BYTES, _DIRECTIONS, _SPANNED, _PROMISING, _ROUNDING)
+    digest = hashlib.sha256(repr((constants, least, pairs.features.shape[1:], len(images))).encode())
+    digest.update(np.ascontiguousarray(images, dtype="<i8").tobytes())
+    digest.update(b"".join(content_keys(pairs, contents=False)))
+    folder, name = cache_folders("copies")[0], f"{digest.hexdigest()}.npy"
+    known = _read_kept(folder / name, images)
+    if known is not None:
+        return known
+    near, similarity = nearest(pairs, images, least, advance)
+    places = np.flatnonzero(near >= 0)
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            np.save(file, np.stack([places, near[places], similarity[places]]), allow_pickle=False)
+
+    kept(folder, name, write)
+    return near, similarity
+
+
+def _read_kept(path: Path, images: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """What was found among images before; None if that is not known, or was changed since."""
+    try:
+        places, others, values = np.nan_to_num(np.load(path, allow_pickle=False), nan=-1)
+        numbers = places.astype(np.int64)
+        near, similarity = np.full(len(images), -1), np.full(len(images), np.nan)
+        near[numbers], similarity[numbers] = others, values
+    except (OSError, ValueError, IndexError, EOFError):
+        return None
+    whole = (numbers >= 0).all() and np.isin(near[numbers], images).all()
+    return (near, similarity) if whole else None
 
 
 def _rows_at_a_time(pairs: Split) -> int:
