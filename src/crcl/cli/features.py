@@ -17,7 +17,10 @@ from crcl.errors import InputError
 def features(
     sources: Annotated[
         list[Path],
-        typer.Argument(metavar="IMAGES_OR_TABLE", help="A table (image, caption), a folder, or image files."),
+        typer.Argument(
+            metavar="IMAGES_OR_PAIRS",
+            help="Pairs (a table, or any layout of docs/data.md), a folder of images, or image files.",
+        ),
     ],
     folder: Annotated[Path, typer.Option("-o", "--out", help="Folder to write features.npy and ids.txt to.")],
     images: Images = None,

@@ -80,8 +80,9 @@ def test_all_captions_of_a_record_can_move_and_some_cannot(tmp_path: Path, endin
     path = written(tmp_path / f"metadata.{ending}")
     found = read(clean(path, moved={2: "d.png", 4: "a.png", 5: "a.png"}))
     assert [record["file"] for record in found] == ["a.png", "d.png", "c.png", "a.png"]
-    with pytest.raises(InputError, match=r"some captions of 'a\.png' would move to another image"):
-        clean(path, moved={0: "b.png"})
+    for moved in ({0: "b.png"}, {0: "b.png", 1: "d.png"}):
+        with pytest.raises(InputError, match=r"captions of 'a\.png' share a cell, and would not all move"):
+            clean(path, moved=moved)
 
 
 @FORMATS

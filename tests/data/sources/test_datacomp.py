@@ -181,9 +181,10 @@ def test_a_pool_that_does_not_fit_together_is_refused_by_file(tmp_path: Path) ->
     assert f"{archive}: not found; each table needs its vectors beside it" in refusal(pool)
     archive.write_bytes(whole)
     bad = rows["uid"].to_pylist()
-    bad[3] = "not-a-uid"
-    pa.parquet.write_table(rows.set_column(0, "uid", pa.array(bad)), table)
-    assert "row 4: uid 'not-a-uid' is not 32 hexadecimal digits" in refusal(pool)
+    for uid in ("not-a-uid", "g" * 32):
+        bad[3] = uid
+        pa.parquet.write_table(rows.set_column(0, "uid", pa.array(bad)), table)
+        assert f"row 4: uid '{uid}' is not 32 hexadecimal digits" in refusal(pool)
     pa.parquet.write_table(rows.drop_columns(["uid"]), table)
     assert f"{table}: no column 'uid'" in refusal(pool)
     table.write_bytes(b"PAR1")

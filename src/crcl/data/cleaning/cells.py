@@ -1,4 +1,4 @@
-"""Writing a table again whose cells hold lists of captions: suspects leave their list, and a record its last caption.
+"""Writing a table again whose cells hold lists of captions: suspects are removed from their list.
 
 A record that has no caption left is not written. `mark` adds a list of correspondences in step with the captions.
 Everything else is as in `cleaning.tables`.
@@ -55,7 +55,7 @@ def _judge(judged: Judged, first: int, image: Any, cell: Any) -> _Record | None:
     kept = [row for row in rows if judged.keeps(row)]
     if moved and (len(moved) > 1 or any(row not in judged.moved for row in kept)):
         raise InputError(
-            f"some captions of '{image}' would move to another image, but they share a cell with others that stay",
+            f"the captions of '{image}' share a cell, and would not all move to the same image",
             where=judged.data,
             hint="leave {relink} out, or write each caption to a row of its own",
         )
