@@ -1,6 +1,7 @@
 """`import crcl`: the public names, their documentation, and that they do what the commands do."""
 
 import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -272,3 +273,28 @@ def test_a_config_of_the_tests_is_what_the_api_trains(tmp_path: Path) -> None:
     data = write_folder(tmp_path / "data")
     run = crcl.train(data, tmp_path / "run", noise=0.4, settings=SMALL)
     assert run.config == small_config(data).model_dump(mode="json")
+
+
+def test_tables_are_reproduced_on_pairs_in_any_layout_with_features(tmp_path: Path) -> None:
+    splits = ["train"] * 6 + ["val"] * 2 + ["test"] * 2
+    images = [
+        {"filename": f"{number}.jpg", "split": split, "sentences": [{"raw": f"picture {number}"}]}
+        for number, split in enumerate(splits)
+    ]
+    document = tmp_path / "dataset_flickr8k.json"
+    document.write_text(json.dumps({"images": images}))
+    np.save(tmp_path / "f.npy", np.random.default_rng(0).normal(size=(10, 2, 4)).astype(np.float32))
+    (tmp_path / "names.txt").write_text("".join(f"{number}.jpg\n" for number in range(10)))
+    options: dict[str, Any] = {"out": tmp_path / "out", "seeds": 1, "matcher": "bow", "print_jobs": True}
+    pairs = crcl.read(document, features=tmp_path / "f.npy", ids=tmp_path / "names.txt", layout="karpathy")
+    words = " ".join(crcl.reproduce("table4", data=pairs, **options).commands[0])
+    assert str(document) in words
+    for setting in ("features", "ids", "layout"):
+        assert f"--set data.{setting}=" in words
+    assert "column" not in words
+    with pytest.raises(
+        crcl.InputError, match=r"no features of its images; .* by settings=...: data.features and data.id"
+    ):
+        crcl.reproduce("table4", data=document, **options)
+    with pytest.raises(crcl.InputError, match="not on disk, where every run reads them"):
+        crcl.reproduce("table4", data=crcl.read({"image": ["a"], "caption": ["b"]}), **options)

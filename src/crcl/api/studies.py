@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from crcl.api.common import Settings, Shown, as_settings, receiver
+from crcl.data.pairs import Pairs
+from crcl.data.sources.base import Location
+from crcl.errors import InputError
 from crcl.experiments import demo as demonstration
 from crcl.experiments import reproduce as tables
 from crcl.experiments.demo import Outcome
@@ -42,7 +45,7 @@ def demo(
 def reproduce(
     names: str | Sequence[str],
     *,
-    data: str | Path | None = None,
+    data: str | Path | Pairs | None = None,
     profile: str = "cpu",
     seeds: int = 3,
     out: str | Path = "reproduce",
@@ -63,7 +66,8 @@ def reproduce(
 
     Args:
         names: Tables of the paper, such as `table1` or `fig2`; or paths of TOML files.
-        data: A folder in the field's layout, or a table; for the profile `paper` a folder that holds f30k_precomp etc.
+        data: A folder in the field's layout, or other data with features (pairs of `read` know where these are); for
+            the profile `paper` a folder that holds f30k_precomp etc.
         profile: `cpu` (sized for two cores, any data) or `paper` (the paper's sizes).
         seeds: Number of seeds of weights, batches and mismatches: 0, 1, ...
         out: Folder for runs, tables and figures.
@@ -86,6 +90,10 @@ def reproduce(
         >>> crcl.reproduce("supp-fig-c", out="tables").written[-1]
         PosixPath('tables/supp-fig-c.md')
     """
+    given = as_settings(settings)
+    if isinstance(data, Pairs):
+        data, files = _stored(data)
+        given = (*files, *given)
     return tables.reproduce(
         [names] if isinstance(names, str) else names,
         data=data,
@@ -97,9 +105,20 @@ def reproduce(
         model=model,
         noise=noise,
         noise_level=noise_level,
-        settings=as_settings(settings),
+        settings=given,
         processes=processes,
         print_jobs=print_jobs,
         gather=gather,
         progress=receiver(progress),
     )
+
+
+def _stored(pairs: Pairs) -> tuple[str, tuple[str, ...]]:
+    """The path of pairs on disk, and the settings that say how to read them."""
+    if pairs.location is None:
+        hint = "save them with `pairs.save(folder)`, which returns pairs that are"
+        raise InputError("not on disk, where every run reads them", where=pairs.name, hint=hint)
+    files = pairs.location.absolute().settings()
+    usual = Location("").settings()
+    path = files.pop("data.path")
+    return path, as_settings({key: value for key, value in files.items() if usual.get(key) != value})

@@ -20,7 +20,8 @@ def reproduce(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="A precomp folder, or a table; for the profile paper the folder that holds f30k_precomp etc."
+            help="A precomp folder, or other data with features; for the profile paper the folder that holds "
+            "f30k_precomp etc."
         ),
     ] = None,
     profile: Annotated[str, typer.Option(help="cpu: sized for two cores, any data. paper: the paper's sizes.")] = "cpu",

@@ -313,6 +313,11 @@ class Planner:
         if known not in self._fingerprints:
             # the files of a table are settings
             pairs = inputs.open_pairs(session.new_config(base={"data.path": folder}, settings=settings))
+            if not pairs.has_features:
+                hint = (
+                    "make them with {extract_features()}, and name the files by {settings}: data.features and data.ids"
+                )
+                raise InputError("no features of its images", where=folder, hint=hint)
             self._fingerprints[known] = hashed([split_digests(pairs.split(split)) for split in splits])
         return self._fingerprints[known]
 
