@@ -197,7 +197,7 @@ def test_a_pattern_cannot_be_made_slow() -> None:
 
 
 def test_captions_that_many_different_images_carry_are_generic() -> None:
-    assert [duplicates.many(images) for images in (10, 2_000, 4_000, 20_000, 10**6)] == [10, 10, 20, 100, 100]
+    assert [duplicates.generic_limit(images) for images in (10, 2_000, 4_000, 20_000, 10**6)] == [10, 10, 20, 100, 100]
     captions = ["a photo"] * 9 + ["A  Photo"] + ["rare"] * 9 + ["often"] * 12 + ["IMG_1.JPG", "a dog"]
     images = np.array([*range(10), *range(9), *([0] * 12), 3, 4])
     generic = duplicates.generic_captions(captions, images, images=100)

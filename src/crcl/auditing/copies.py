@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crcl.auditing.findings import columns_of, first_shown, write_table
-from crcl.data.duplicates import MOST, Copies, find_copies, is_file_name, many, shared_images
+from crcl.data.duplicates import MOST, Copies, find_copies, generic_limit, is_file_name, shared_images
 from crcl.data.pairs import Pairs
 from crcl.data.split import Split
 from crcl.errors import InputError
@@ -66,8 +66,8 @@ class Duplicates:
 
     @property
     def limit(self) -> int:
-        """How many different images carry a generic caption at least, unless it is a file name."""
-        return many(len(np.unique(self.copies.same)))
+        """The number of different images that must carry a caption to make it generic, unless it is a file name."""
+        return generic_limit(len(np.unique(self.copies.same)))
 
     def table(self) -> pa.Table:
         """All of these in one table, a row for each image or pair.

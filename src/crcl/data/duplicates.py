@@ -115,8 +115,8 @@ def is_file_name(caption: str) -> bool:
     return len(caption) <= 200 and _FILE_NAME.fullmatch(folded(caption)) is not None
 
 
-def many(images: int) -> int:
-    """How many of so many images carry a generic caption at least."""
+def generic_limit(images: int) -> int:
+    """The number of images that must carry a caption to make it generic, in data of so many images."""
     share, fewest, enough = GENERIC
     return min(max(round(share * images), fewest), enough)
 
@@ -131,7 +131,7 @@ def generic_captions(captions: Sequence[str], image_index: np.ndarray, *, images
     """
     first, place = np.unique(same_captions(captions), return_inverse=True)
     couples = np.unique(np.stack([place, image_index], axis=1), axis=0)
-    often = np.bincount(couples[:, 0], minlength=len(first)) >= many(images)
+    often = np.bincount(couples[:, 0], minlength=len(first)) >= generic_limit(images)
     return np.asarray((often | [is_file_name(captions[number]) for number in first])[place], dtype=bool)
 
 
