@@ -11,7 +11,7 @@ from crcl.data.sources import LAYOUTS
 
 def test_every_layout_has_a_section_that_the_page_links_to() -> None:
     page = PAGE.read_text("utf-8")
-    rows = re.findall(r"^\| .* \| \[.*\]\(#(.*)\) \| (.*) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| .* \| \[.*\]\(#(.*)\) \| (.*)\|$", page, re.MULTILINE)
     assert {name for _, names in rows for name in re.findall(r"`(.*?)`", names)} == set(LAYOUTS)
     titles = re.findall(r"^## (.*)$", page, re.MULTILINE)
     assert [anchor for anchor, _ in rows] == [
