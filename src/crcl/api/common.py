@@ -65,3 +65,10 @@ def as_settings(settings: Settings) -> tuple[str, ...]:
     if isinstance(settings, Mapping):
         return tuple(f"{key}={json.dumps(value)}" for key, value in settings.items())
     return (settings,) if isinstance(settings, str) else tuple(settings)
+
+
+def as_names(names: str | Sequence[str] | None) -> list[str] | None:
+    """Names from a list, or from a text in which commas separate them."""
+    if names is None:
+        return None
+    return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)

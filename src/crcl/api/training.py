@@ -1,10 +1,12 @@
 """Public functions for runs: train, import_checkpoint, export."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crcl.api.common import AnyRun, Settings, Shown, as_settings, pairs_of, path_of, receiver
+from crcl.api.common import AnyRun, Settings, Shown, as_names, as_settings, pairs_of, path_of, receiver
 from crcl.auditing.making import Models, finds_images, wants_vectors, with_features
+from crcl.errors import InputError
 from crcl.features.sentences import check_way
 from crcl.progress import ProgressGroup
 from crcl.retrieval import export as exporting
@@ -23,6 +25,7 @@ def train(
     matcher: str | None = None,
     noise: float | None = None,
     decoys: float | None = None,
+    decoy_kinds: str | Sequence[str] | None = None,
     seed: int | None = None,
     model: str | None = None,
     text_model: str | None = None,
@@ -45,6 +48,8 @@ def train(
         matcher: `vse` (the default), `bow`, `saf`, `sgr`, `scan`, `dual`, `clip`.
         noise: Mismatch this share of the training pairs on purpose, to measure robustness.
         decoys: Add known mismatches as a share of the pairs, such as 0.05: an audit then estimates its precision.
+        decoy_kinds: Kinds of decoys, `random` if not given: `near` ones have the caption of a similar image, `swap`
+            ones one word exchanged (docs/audit.md).
         seed: Seed of weights, batches and augmentation.
         model: Vision model for features of a table's images, where it has none; a saved model's folder or a hub name.
             For matchers that read vectors (`dual`), its text side gives those of the captions.
@@ -75,6 +80,7 @@ def train(
         "matcher.name": matcher,
         "noise.rate": noise,
         "data.decoys": decoys,
+        "data.decoy_kinds": as_names(decoy_kinds),
         "train.seed": seed,
         "train.start": None if start is None else str(Path(path_of(start)).absolute()),
     }
@@ -84,6 +90,8 @@ def train(
     chosen: dict[str, Any] = {"preset": preset, "file": config, "base": base, "settings": as_settings(settings)}
     resumes = resume and path.is_dir()
     planned = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
+    if decoy_kinds is not None and not planned.data.decoys:
+        raise InputError("no decoys are requested", where="data.decoy_kinds", hint="give {decoys} too, such as 0.05")
     vectors = (model is not None or text_model is not None) and wants_vectors(
         pairs, models, planned.matcher.name, shown
     )

@@ -21,6 +21,7 @@ from crcl.cli.options import (
     TextFeatures,
     pairs_of,
 )
+from crcl.data.decoys import KINDS
 from crcl.data.pairs import Pairs
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
@@ -37,6 +38,9 @@ def train(
     matcher: Annotated[str | None, typer.Option(help=f"One of: {', '.join(MATCHERS)}.")] = None,
     decoys: Annotated[
         float | None, typer.Option(help="Add known mismatches, e.g. 0.05: an audit then estimates its precision.")
+    ] = None,
+    decoy_kinds: Annotated[
+        str | None, typer.Option(help=f"Kinds of them, separated by commas: {', '.join(KINDS)}; random, if not given.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and augmentation.")] = None,
     start: Annotated[
@@ -98,6 +102,7 @@ def train(
         matcher=matcher,
         noise=noise,
         decoys=decoys,
+        decoy_kinds=decoy_kinds,
         seed=seed,
         model=model,
         text_model=text_model,

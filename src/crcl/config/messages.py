@@ -3,7 +3,7 @@
 import json
 import types
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from crcl.config import composing
 from crcl.errors import InputError, did_you_mean, nearest
@@ -70,15 +70,17 @@ def wrong_value(details: Any, values: Mapping[str, tuple[Any, str]]) -> InputErr
     kind, given, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "value_error":
         return InputError(str(context["error"]), where=f"{where}{place}")
-    annotation = composing.all_keys()[key].annotation
+    annotation: Any = composing.all_keys()[key].annotation
+    if place:
+        annotation = get_args(annotation)[0]
     choices = choices_of(annotation)
     if choices:
         near = did_you_mean(given, choices) if isinstance(given, str) else ""
-        return InputError(f"must be one of {', '.join(choices)}, got {show(given)}{near}", where=where)
+        return InputError(f"must be one of {', '.join(choices)}, got {show(given)}{near}", where=f"{where}{place}")
     if kind in MESSAGES:
         bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in context.items()}
         return InputError(f"{MESSAGES[kind].format(**bounds)}, got {show(given)}", where=f"{where}{place}")
-    expected = "whole number" if place else type_name(annotation)
+    expected = type_name(annotation)
     article = "" if expected in ("text", "true or false") else "a "
     return InputError(f"must be {article}{expected}, got {show(given)}", where=f"{where}{place}")
 
@@ -92,8 +94,11 @@ def type_name(annotation: Any) -> str:
     """The type of a setting in words: text, number, whole number, ... or its choices."""
     if choices := choices_of(annotation):
         return " | ".join(choices)
+    if get_origin(annotation) is Annotated:
+        return type_name(get_args(annotation)[0])
     if get_origin(annotation) is tuple:
-        return "list of whole numbers"
+        listed = get_args(annotation)[0]
+        return f"list of {' | '.join(choices_of(listed)) or f'{type_name(listed)}s'}"
     if get_origin(annotation) in (Union, types.UnionType):
         return type_name(next(part for part in get_args(annotation) if part is not type(None)))
     names: dict[Any, str] = {str: "text", bool: "true or false", int: "whole number", float: "number"}

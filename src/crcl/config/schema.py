@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from crcl.data.decoys import KINDS, Kind
 from crcl.matchers import MATCHERS, MatcherSettings
 from crcl.methods import METHODS, MethodRecord
 from crcl.settings import (
@@ -51,9 +52,17 @@ class DataConfig(Section):
     """Standardise the features by the mean of each channel and one standard deviation for all, over train."""
     decoys: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     """Decoys to train on besides the pairs, as a share of the pairs; an audit estimates its precision from them."""
+    decoy_kinds: Annotated[tuple[Kind, ...], Field(strict=False, min_length=1)] = ("random",)
+    """Kinds of decoys: `random`; `near`, with the caption of a similar image; `swap`, with one word exchanged. Near and
+    swap ones are each a fifth of the random ones in number, but at least 25, and at most a twelfth of the pairs."""
     near_copies: Annotated[float, Field(gt=0, le=1)] = 0.97
     """Cosine of centred features from which images are near copies: an audit lists them, and none is a decoy for the
     caption of the other. 1: only exact copies count."""
+
+    @field_validator("decoy_kinds")
+    @classmethod
+    def _in_order(cls, kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+        return tuple(kind for kind in KINDS if kind in kinds)
 
 
 class NoiseConfig(Section):

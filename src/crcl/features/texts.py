@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from crcl.errors import InputError, TrainingError
 from crcl.features.cache import ADVICE, Cache
-from crcl.features.encoder import Division, Encoder, describe_encoder, divide, mean_vector
+from crcl.features.encoder import Division, Encoder, describe_encoder, divide, encode, mean_vector
 from crcl.features.extractor import ABOUT, read_record
 from crcl.features.sentences import LongCaptions
 from crcl.progress import SILENT, Advance, Progress
@@ -108,6 +108,15 @@ def extract_texts(
         record = (json.dumps(read_record(folder / ABOUT) | {"text": about}, indent=1) + "\n").encode()
         write_bytes(folder / ABOUT, record, advice=ADVICE)
     return made
+
+
+def new_vectors(
+    texts: Sequence[str], encoder: Encoder, *, way: LongCaptions, shown: Shown | None = None
+) -> NDArray[np.float16]:
+    """Vectors of further texts, made and rounded as `extract_texts` does, without files. (texts, D)"""
+    divided = divide(texts, encoder, way)
+    known = encode(encoder, divided.texts).astype(np.float16)
+    return _combined(divided.parts, known, np.arange(len(texts)), way, shown)
 
 
 def long_note(made: ExtractedTexts, encoder: Encoder, way: LongCaptions) -> str:

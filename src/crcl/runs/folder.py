@@ -7,6 +7,7 @@
     noise.npy             the injected mismatches, in the field's layout (where noise was injected)
     trusted.npy           rows of training pairs known to match (where a file of them was given)
     decoys.npy            caption and image of each known mismatch that is trained on beside the pairs (where requested)
+    decoy_kinds.json      their kinds and exchanged texts (where not all are random); decoy_vectors.npy: their vectors
     standardize.npz       the features' mean and deviation (where requested)
     start.safetensors     the weights that each piece starts from (where a training starts from another run)
     start.npz             the beliefs that it starts with (where that run had beliefs about the same pairs)
@@ -32,6 +33,7 @@ import numpy as np
 from torch import Tensor
 
 from crcl.data.batches import Standardize
+from crcl.data.decoys import Decoys
 from crcl.data.text.subwords import Subwords, Words
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError
@@ -46,6 +48,7 @@ from crcl.runs.beliefs import (
     write_epoch,
     write_partners,
 )
+from crcl.runs.decoys import read_decoys, write_decoys
 from crcl.runs.files import (
     damaged,
     read_json,
@@ -113,7 +116,7 @@ class Run:
         model: dict[str, Any] | None = None,
         noise: np.ndarray | None = None,
         trusted: np.ndarray | None = None,
-        decoys: np.ndarray | None = None,
+        decoys: Decoys | None = None,
         standardize: Standardize | None = None,
         start: Learnt | None = None,
         learnt: Learnt | None = None,
@@ -134,9 +137,11 @@ class Run:
                 write_json(fresh / vocabulary.file, vocabulary.to_json())
                 if model is not None:
                     write_json(fresh / "model.json", model)
-                for name, array in (("noise", noise), ("trusted", trusted), ("decoys", decoys)):
+                for name, array in (("noise", noise), ("trusted", trusted)):
                     if array is not None:
                         write_array(fresh / f"{name}.npy", array)
+                if decoys is not None:
+                    write_decoys(fresh, decoys)
                 if standardize is not None:
                     write_arrays(
                         fresh / "standardize.npz", mean=standardize.mean, deviation=np.array(standardize.deviation)
@@ -213,14 +218,15 @@ class Run:
 
     def decoys(self) -> np.ndarray | None:
         """Caption and image of each decoy, (decoys, 2)."""
-        path = self.path / "decoys.npy"
-        if not path.is_file():
-            return None
-        drawn = read_npy(path)
-        ends = (self.sizes["pairs"], self.sizes["images"])
-        if drawn.dtype != np.int64 or drawn.shape[1:] != (2,) or not ((drawn >= 0) & (drawn < ends)).all():
-            raise damaged(path, "not captions and images of the run's")
-        return drawn
+        return None if (known := self.drawn_decoys()) is None else known.drawn
+
+    def decoy_kinds(self) -> np.ndarray:
+        """The name of the kind of each decoy, (decoys,); empty where there are none."""
+        return np.empty(0, dtype="<U6") if (known := self.drawn_decoys()) is None else known.kinds
+
+    def drawn_decoys(self) -> Decoys | None:
+        """The decoys, with the texts of those that have an exchanged word."""
+        return read_decoys(self.path, pairs=self.sizes["pairs"], images=self.sizes["images"])
 
     def standardize(self) -> Standardize | None:
         path = self.path / "standardize.npz"
@@ -278,7 +284,8 @@ class Run:
 
     def save_scores(self, scores: dict[str, np.ndarray]) -> None:
         """Save scores of the pairs, followed by those of the decoys, by name."""
-        write_arrays(self.path / SCORES, **{name: score.astype(np.float32) for name, score in scores.items()})
+        arrays: dict[str, Any] = {name: score.astype(np.float32) for name, score in scores.items()}
+        write_arrays(self.path / SCORES, **arrays)
 
     def load_scores(self) -> dict[str, np.ndarray]:
         """Scores of the pairs, followed by those of the decoys, by name; empty where no audit computed any."""

@@ -1,5 +1,6 @@
 """Reads the data of a training: pairs with injected mismatches and decoys, vocabulary, scale of the features."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from crcl.config import Config
 from crcl.data import decoys, noise
 from crcl.data.batches import Standardize
+from crcl.data.decoys import Decoys
 from crcl.data.pairs import Pairs
 from crcl.data.rows.tables import Columns
 from crcl.data.sources.base import Location
@@ -15,9 +17,13 @@ from crcl.data.text.subwords import Words
 from crcl.data.text.vectors import Texts, TextVectors
 from crcl.data.text.vocabulary import SPECIALS, Vocabulary
 from crcl.errors import InputError
+from crcl.features.provenance import open_encoder, read_about
+from crcl.features.sentences import check_way
+from crcl.features.texts import new_vectors
 from crcl.matchers import MATCHERS
 from crcl.matchers.clip import Pretrained
 from crcl.runs.folder import Run
+from crcl.runs.restore import choose_device
 from crcl.training.checks import check_features, check_training_pairs, require_pixels, require_vectors
 from crcl.training.training_data import TrainingData
 from crcl.training.trusted import check_trusted, trusted_rows
@@ -47,7 +53,7 @@ def read_data(
         require_pixels(config, clean, published)
     if run is not None:
         check_training_pairs(run, clean, config.data.path)
-        index, trusted, drawn = run.noise(), run.trusted(), run.decoys()
+        index, trusted, drawn = run.noise(), run.trusted(), run.drawn_decoys()
         vocabulary, standardize = run.vocabulary(), run.standardize()
     else:
         index, trusted = _noise_index(config, clean), trusted_rows(config, clean)
@@ -196,9 +202,44 @@ def _noise_index(config: Config, pairs: Split) -> np.ndarray | None:
     return None
 
 
-def _decoys(config: Config, pairs: Split) -> np.ndarray | None:
+def _decoys(config: Config, pairs: Split) -> Decoys | None:
+    """Draw the decoys of a training; None if none are requested or possible."""
     if not config.data.decoys:
         return None
     if pairs.images < 2:
         raise InputError("all training pairs show one image; decoys need wrong images too", where=config.data.path)
-    return decoys.draw(pairs, config.data.decoys, config.train.seed, near=config.data.near_copies)
+    drawn = decoys.draw_kinds(
+        pairs,
+        config.data.decoys,
+        config.train.seed,
+        kinds=config.data.decoy_kinds,
+        near=config.data.near_copies,
+        fewest=config.data.min_count,
+        longest=min(config.data.max_words, decoys.READ),
+    )
+    if MATCHERS[config.matcher.name].reads_vectors and drawn.texts:
+        drawn = _with_vectors(config, pairs, drawn)
+    return drawn if len(drawn) else None
+
+
+def _with_vectors(config: Config, pairs: Split, drawn: Decoys) -> Decoys:
+    """The decoys with vectors of exchanged texts, by the model that made those of the captions; else without these."""
+    made = read_about(pairs.source, config.data.text_features).get("text", {})
+    try:
+        encoder = open_encoder(made, device=str(choose_device(config.train.device)))
+    except InputError:  # data_notes says so
+        return drawn.keep_swaps(np.zeros(len(drawn.texts), dtype=bool))
+    way = check_way(str(made.get("long_captions", "cut")))
+    if way == "cut":  # a word behind the last that is read changes nothing
+        before = [pairs.captions[caption] for caption in drawn.drawn[drawn.kinds == "swap", 0]]
+        old, new = (encoder.tokenize(texts) for texts in (before, drawn.texts))
+        drawn = drawn.keep_swaps(np.array([was[0] != now[0] for was, now in zip(old, new, strict=True)], dtype=bool))
+    if not drawn.texts:
+        return drawn
+    images = drawn.drawn[drawn.kinds == "swap", 1]
+
+    def shown(rows: np.ndarray) -> np.ndarray:
+        found = pairs.gather(images[rows]).mean(axis=1)
+        return np.asarray(found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12))
+
+    return replace(drawn, vectors=new_vectors(drawn.texts, encoder, way=way, shown=shown))

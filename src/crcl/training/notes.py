@@ -3,6 +3,7 @@
 from crcl.config import Config
 from crcl.data.duplicates import shared_images
 from crcl.data.text.subwords import Subwords
+from crcl.data.text.vectors import TextVectors
 from crcl.training.training_data import TrainingData
 
 
@@ -12,6 +13,7 @@ def data_notes(data: TrainingData, config: Config) -> list[str]:
     lines = []
     if data.decoys is not None:
         lines.append(f"training on {len(data.clean):,} pairs and {len(data.decoys):,} decoys (known mismatches)")
+    lines += _missing_kinds(data, config)
     if data.clean.contents is not None and data.dev.contents is not None:  # else all features would have to be read
         copies = shared_images(data.clean, data.dev)
         if copies:
@@ -33,3 +35,19 @@ def data_notes(data: TrainingData, config: Config) -> list[str]:
             "for a quotation mark that is not closed"
         )
     return lines
+
+
+def _missing_kinds(data: TrainingData, config: Config) -> list[str]:
+    """Why there are no decoys of a kind that is requested."""
+    there = () if data.drawn is None else data.drawn.kinds
+    missing = [kind for kind in config.data.decoy_kinds if kind not in there] if config.data.decoys else []
+    exchanged = "there are too few pairs, or the captions have no word to exchange"
+    if isinstance(data.tokens, TextVectors):
+        exchanged = (
+            "captions are vectors, and changed ones need the text model that made them and that reads them whole"
+        )
+    reasons = {
+        "near": "no decoys with captions of similar images: there are too few pairs, or these images are copies",
+        "swap": f"no decoys with an exchanged word: {exchanged}",
+    }
+    return [reasons[kind] for kind in missing if kind in reasons]

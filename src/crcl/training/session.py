@@ -122,7 +122,7 @@ def train(
             model=data.model,
             noise=data.noise,
             trusted=data.trusted,
-            decoys=data.decoys,
+            decoys=data.drawn,
             standardize=data.standardize,
             start=start,
             overwrite=overwrite,
@@ -210,7 +210,8 @@ def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Pro
     if not start.has_beliefs:
         progress.note(f"{start.path} has no correspondences: those of all pairs start at 1")
         return None
-    if not np.array_equal(_none_as_empty(start.decoys()), _none_as_empty(data.decoys)):
+    was, now = start.drawn_decoys(), data.drawn
+    if (was is None) != (now is None) or (was is not None and not was.equals(now)):
         progress.note(
             f"{start.path} has other decoys or none, but decoys must start as pairs do: all correspondences start at 1"
         )
@@ -224,10 +225,6 @@ def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Pro
         )
         return None
     return np.concatenate([start.load_ledger(), start.load_decoy_ledger()])
-
-
-def _none_as_empty(decoys: np.ndarray | None) -> np.ndarray:
-    return np.empty((0, 2), dtype=np.int64) if decoys is None else decoys
 
 
 def _fit(config: Config, data: TrainingData, run: Run, progress: Progress) -> None:

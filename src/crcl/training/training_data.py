@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from crcl.data.batches import Standardize
+from crcl.data.decoys import Decoys
 from crcl.data.split import Split
 from crcl.data.text.subwords import Words
 from crcl.data.text.vectors import Texts, TextVectors
@@ -26,10 +27,15 @@ class TrainingData:
     standardize: Standardize | None
     trusted: np.ndarray | None
     """Rows of training pairs known to match, if the user gave some."""
-    decoys: np.ndarray | None = None
-    """(decoys, 2): caption and image of each decoy; the decoys are at the end of `train`."""
+    drawn: Decoys | None = None
+    """The decoys, which are at the end of `train`."""
     model: dict[str, Any] | None = None
     """Description of the published model that the matcher starts from, if any."""
+
+    @property
+    def decoys(self) -> np.ndarray | None:
+        """(decoys, 2): caption and image of each decoy."""
+        return None if self.drawn is None else self.drawn.drawn
 
     @property
     def fingerprint(self) -> str:

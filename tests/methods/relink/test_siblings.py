@@ -41,7 +41,7 @@ def slow(fold: FoldVectors, shown: Shown, siblings: Siblings) -> np.ndarray:
         itself = t if t < pairs else int(shown.originals[t - pairs])  # the pair of the same caption
         asked = texts[t].copy()
         for other in range(pairs):
-            if other != t and shown.images[other] == shown.images[t]:
+            if other not in (t, itself) and shown.images[other] == shown.images[t]:
                 asked += siblings.together * texts[other]
         for i in range(len(images)):
             of_image = [other for other in range(pairs) if shown.images[other] == i]
@@ -66,6 +66,25 @@ def test_similarities_are_those_of_a_loop_in_which_no_caption_helps_itself(toget
     some_rows = np.array([0, 4, 15, 17])
     few = compare(fold, shown, some_rows, siblings)
     np.testing.assert_allclose(values(few), found[some_rows], atol=1e-6)
+
+
+@pytest.mark.parametrize("together", [0.0, 0.4, 1.0])
+def test_a_decoy_with_an_exchanged_word_is_not_helped_by_the_caption_that_it_was_made_of(together: float) -> None:
+    fold, shown = some()
+    text = torch.from_numpy(unit(np.random.default_rng(7).normal(size=(1, 4))).astype(np.float32))
+    fold = FoldVectors(np.arange(19), fold.images, torch.cat([fold.texts, text]))
+    shown = Shown(np.append(shown.images, shown.images[7]), np.zeros(19, np.int64), np.append(shown.originals, 7))
+    siblings = Siblings(np.random.default_rng(1).random(19).astype(np.float32), together)
+    found = values(compare(fold, shown, fold.rows, siblings))
+    np.testing.assert_allclose(found, slow(fold, shown, siblings), atol=1e-5)
+    np.testing.assert_allclose(values(compare(fold, shown, np.array([2, 18]), siblings)), found[[2, 18]], atol=1e-6)
+    other = FoldVectors(fold.rows, fold.images, fold.texts.clone())
+    other.texts[7] = -other.texts[7]
+    np.testing.assert_allclose(
+        values(compare(other, shown, np.array([18]), siblings))[0, shown.images[7]],
+        found[18, shown.images[7]],
+        atol=1e-6,
+    )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])

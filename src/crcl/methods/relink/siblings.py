@@ -117,7 +117,8 @@ def compare(fold: FoldVectors, shown: Shown, rows: np.ndarray, siblings: Sibling
     """Similarities of some captions of a fold with all images, with the help of siblings if these are given.
 
     A caption never helps itself: where it meets the image that it is shown with, it is taken out of that image's
-    siblings. A decoy repeats the caption of another pair, which is taken out likewise.
+    siblings. A decoy repeats the caption of another pair, which is taken out likewise: of the image that
+    it belongs to, which is the shown one if only a word is exchanged.
     """
     device = fold.images.device
     own = torch.from_numpy(shown.images[rows]).to(device)
@@ -125,16 +126,19 @@ def compare(fold: FoldVectors, shown: Shown, rows: np.ndarray, siblings: Sibling
     if siblings is None:
         return Similarities(fold.images, texts, own)
     everyone = _Sums.of(fold, shown, siblings)
-    numbers = torch.from_numpy(rows).to(device)
-    mine = torch.from_numpy(shown.fitted[rows]).to(texts)[:, None]
-    queries = _unit(texts + siblings.together * (everyone.texts[own] - mine * texts))
+    decoys = np.flatnonzero(~shown.fitted[rows])
+    repeated = shown.originals[rows[decoys] - (len(shown.images) - len(shown.originals))]
+    changed = shown.images[repeated] == shown.images[rows[decoys]]  # a word of the image's own caption
+    taken, mine = rows.copy(), shown.fitted[rows]
+    taken[decoys[changed]], mine[decoys[changed]] = repeated[changed], True
+    numbers = torch.from_numpy(taken).to(device)
+    kept = torch.from_numpy(mine).to(texts)[:, None] * fold.texts[numbers]
+    queries = _unit(texts + siblings.together * (everyone.texts[own] - kept))
     places = torch.arange(len(rows), device=device)
     columns, values = own, (queries * everyone.without(numbers, own)).sum(1)
-    decoys = np.flatnonzero(~shown.fitted[rows])
-    if len(decoys):
-        first = len(shown.images) - len(shown.originals)
-        originals = torch.from_numpy(shown.originals[rows[decoys] - first]).to(device)
-        asking = torch.from_numpy(decoys).to(device)
+    if not changed.all():
+        originals = torch.from_numpy(repeated[~changed]).to(device)
+        asking = torch.from_numpy(decoys[~changed]).to(device)
         belong = torch.from_numpy(shown.images).to(device)[originals]
         places, columns = torch.cat([places, asking]), torch.cat([columns, belong])
         values = torch.cat([values, (queries[asking] * everyone.without(originals, belong)).sum(1)])
