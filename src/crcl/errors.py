@@ -1,6 +1,7 @@
 """Errors that users meet, each with what is wrong, where, and what to do instead."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ Spell = Callable[[str], str]
 _READ = frozenset(
     {"captions", "image_column", "caption_column", "image_index", "features", "text_features", "ids"} | {"layout"}
 )
+_NAMED = re.compile(r"\{([a-z_]+(?:\(\))?)\}")  # other braces are those of the user's file names
 _FLAGS = frozenset({"overwrite", "resume", "mark", "whole", "pixels", "gather", "print_jobs", "onnx", "rewrite"})
 
 
@@ -68,22 +70,11 @@ class InputError(ValueError):
 
     def _line(self, spell: Spell) -> str:
         place = f"{self.where}: " if self.where else ""
-        advice = f"; {self.hint.format_map(_Spelled(spell))}" if self.hint else ""
+        advice = f"; {_NAMED.sub(lambda name: spell(name[1]), self.hint)}" if self.hint else ""
         return f"{place}{self.what}{advice}"
 
     def __str__(self) -> str:
         return self.message()
-
-
-class _Spelled(dict[str, str]):
-    """Mapping from names in braces to their spelling, for `str.format_map`."""
-
-    def __init__(self, spell: Spell) -> None:
-        super().__init__()
-        self.spell = spell
-
-    def __missing__(self, name: str) -> str:
-        return self.spell(name)
 
 
 class TrainingError(RuntimeError):
