@@ -58,6 +58,11 @@ def test_an_image_of_too_many_pixels_is_refused_from_its_header():
     assert decode(saved(halves(), "PNG"), most_pixels=800).size == (40, 20)
 
 
+def test_one_endless_row_of_pixels_which_pillow_cannot_copy_is_refused():
+    with pytest.raises(UnusableError, match="90000000 x 1 pixels, a side longer than 10,000,000"):
+        decode(saved(Image.new("1", (90_000_000, 1)), "PNG"))
+
+
 def test_the_hash_of_pixels_is_that_of_the_picture_not_of_the_file():
     content = pixel_hash(decode(saved(halves(), "PNG")))
     assert content == pixel_hash(decode(saved(halves(), "BMP"))) == pixel_hash(halves())

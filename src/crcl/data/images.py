@@ -15,6 +15,8 @@ from crcl.data.rows.stored import SKIPPED
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF")
 """Formats to decode. Pillow knows more, but starts other programs for some of them."""
 MOST_PIXELS = 100_000_000
+LONGEST_SIDE = 10_000_000
+"""Longer rows of pixels are decoded by Pillow, but cannot be copied."""
 
 
 def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None = None) -> Image.Image:
@@ -36,6 +38,8 @@ def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None =
             width, height = image.size
             if width * height > most_pixels:
                 raise UnusableError(f"{width} x {height} pixels, more than {most_pixels:,}")
+            if max(width, height) > LONGEST_SIDE:
+                raise UnusableError(f"{width} x {height} pixels, a side longer than {LONGEST_SIDE:,}")
             if side is not None:
                 image.draft(None, (side, side))
             image.load()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.tokenize.destructive import NLTKWordTokenizer
 
-from crcl.data.text.vocabulary import END, START, UNK, Vocabulary, tokenize
+from crcl.data.text.vocabulary import END, MOST_CHARACTERS, START, UNK, Vocabulary, tokenize
 from crcl.errors import InputError
 
 FIELD = Path(__file__).parents[2] / "fixtures" / "field" / "f30k_precomp_vocab.json"
@@ -114,3 +114,9 @@ def test_a_missing_vocabulary_is_answered_with_the_nearest(tmp_path: Path) -> No
     (tmp_path / "vocab.json").touch()
     with pytest.raises(InputError, match=r"vocabs.json: not found \(did you mean 'vocab.json'\?\)"):
         Vocabulary.load(tmp_path / "vocabs.json")
+
+
+def test_of_an_endless_caption_only_the_beginning_is_read() -> None:
+    assert len(tokenize("a " * 10_000_000)) == MOST_CHARACTERS // 2
+    tokens = Vocabulary.build(["dog " * 10_000_000]).encode(["dog " * 10_000_000], max_words=3)
+    assert (len(tokens[0]), tokens.cut) == (5, 1)

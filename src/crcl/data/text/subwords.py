@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crcl.data.files import read_bytes
-from crcl.data.text.vocabulary import Tokens, Vocabulary
+from crcl.data.text.vocabulary import MOST_CHARACTERS, Tokens, Vocabulary
 from crcl.errors import InputError
 
 SHORTEST, LONGEST = 4, 2**16
@@ -105,7 +105,7 @@ def read_tokenizer(path: str | Path) -> Any:
 def _blocks(captions: Sequence[str]) -> Iterator[list[str]]:
     for start in range(0, len(captions), _BLOCK):
         # the library refuses lone surrogates, which JSON allows
-        yield [text.encode("utf-8", "replace").decode() for text in captions[start : start + _BLOCK]]
+        yield [text[:MOST_CHARACTERS].encode("utf-8", "replace").decode() for text in captions[start : start + _BLOCK]]
 
 
 def _tokenizer(content: Any, source: str) -> Any:

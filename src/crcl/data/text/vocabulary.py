@@ -18,6 +18,8 @@ from crcl.errors import InputError
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 PAD, START, END, UNK = range(len(SPECIALS))
 MASK = "<mask>"
+MOST_CHARACTERS = 100_000
+"""Characters of a caption that are read; words take a hundred times the memory of the text."""
 
 # Captions to which only NLTK's rules for commas and the final full stop apply: most of them, and quicker without NLTK.
 _plain = re.compile(r"(?!.*(?:cannot|gimme|gonna|gotta|lemme|wanna))((?:[a-z0-9 ]|, )+)(\.?)")
@@ -29,7 +31,7 @@ def tokenize(caption: str) -> list[str]:
     `nltk.word_tokenize`, with which the field's vocabularies were made, first splits sentences with punkt, which needs
     downloaded data. Only captions of several sentences differ: here the inner full stops stay attached to their words.
     """
-    caption = caption.lower()
+    caption = caption[:MOST_CHARACTERS].lower()
     if plain := _plain.fullmatch(caption):
         words, stop = plain.groups()
         return [*words.replace(",", " ,").split(), *stop]
