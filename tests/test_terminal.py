@@ -201,3 +201,16 @@ def test_tensorboard_writes_nothing_before_the_training_begins(tmp_path: Path) -
     listener = TensorBoard(tmp_path / "events")
     listener.training_ended()
     assert not (tmp_path / "events").exists()
+
+
+def test_of_a_task_within_another_nothing_is_shown() -> None:
+    listener, text = shown(terminal=True)
+    with listener.task("report") as outer:
+        outer(1, 2)
+        with listener.task("indexing tars") as inner:
+            inner(1, 2)
+    assert "report" in text.getvalue()
+    assert "indexing" not in text.getvalue()
+    with listener.task("copies") as after:
+        after(1, 1)
+    assert "copies" in text.getvalue()

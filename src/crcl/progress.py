@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,23 @@ class Progress:
 
 SILENT = Progress()
 """The default everywhere: reports nothing."""
+
+_reading: ContextVar[Progress] = ContextVar("reading", default=SILENT)
+
+
+@contextmanager
+def reading_shown_by(progress: Progress) -> Iterator[None]:
+    """Show the progress of reading data, which begins when a part of the data is first needed, wherever that is."""
+    before = _reading.set(progress)
+    try:
+        yield
+    finally:
+        _reading.reset(before)
+
+
+def reading_task(name: str) -> AbstractContextManager[Advance]:
+    """A task of reading data, shown by what `reading_shown_by` was given; by default not at all."""
+    return _reading.get().task(name)
 
 
 class ProgressGroup(Progress):

@@ -49,6 +49,7 @@ class Terminal(Progress):
         self.console = console or standard_error()
         self.pieces: Sequence[int] = ()
         self.networks = 1
+        self.shows_task = False
 
     def note(self, message: str) -> None:
         self.console.print(f"note: {message}", soft_wrap=True)
@@ -58,7 +59,22 @@ class Terminal(Progress):
 
     @contextmanager
     def task(self, name: str) -> Iterator[Advance]:
-        """Show a bar with percentage and time left, or a line every 30 seconds if the output is not a terminal."""
+        """Show a bar with percentage and time left, or a line every 30 seconds if the output is not a terminal.
+
+        Of a task within another one nothing is shown, since a console has room for one bar.
+        """
+        if self.shows_task:
+            yield lambda done, total: None
+            return
+        self.shows_task = True
+        try:
+            with self._shown(name) as advance:
+                yield advance
+        finally:
+            self.shows_task = False
+
+    @contextmanager
+    def _shown(self, name: str) -> Iterator[Advance]:
         columns = (TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
         with self._bar(BarColumn(bar_width=24), *columns, transient=True) as bar:
             task = bar.add_task(name, total=None)

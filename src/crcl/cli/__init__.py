@@ -12,8 +12,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from crcl import __version__
-from crcl.cli.console import err, out, spell
+from crcl.cli.console import err, out, shown, spell
 from crcl.errors import InputError, Interrupted, TrainingError
+from crcl.progress import reading_shown_by
 
 COMMANDS = {
     "train": "Train a matcher on pairs that are partly wrong, and learn which ones are.",
@@ -73,7 +74,8 @@ def _load(name: str) -> Any:
 def main() -> None:
     """Run the command line and turn errors into messages and exit codes."""
     try:
-        app()
+        with reading_shown_by(shown):
+            app()
     except InputError as error:
         err.print(f"crcl: {error.message(spell)}", soft_wrap=True)
         sys.exit(2)

@@ -166,7 +166,7 @@ def test_a_shard_is_scanned_once_and_again_only_when_it_or_its_table_has_changed
 ) -> None:
     scanned: list[str] = []
     scan = samples._scan
-    monkeypatch.setattr(samples, "_scan", lambda shard, fields: scanned.append(shard.name) or scan(shard, fields))
+    monkeypatch.setattr(samples, "_scan", lambda shard, *more: scanned.append(shard.name) or scan(shard, *more))
     shard = Shard("a.tar", tmp_path / "a.tar")
     first = found_in(shard.path, [*sample("a"), ("b.jpg", b"")])
     os.truncate(shard.path, 2560)

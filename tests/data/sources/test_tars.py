@@ -2,6 +2,8 @@
 
 import os
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from crcl.data.pictures.base import UnusableError
 from crcl.data.pictures.tars import Tars
 from crcl.data.sources import layout_of
 from crcl.errors import InputError
+from crcl.progress import Advance, Progress, reading_shown_by
 
 
 @pytest.fixture(autouse=True)
@@ -286,3 +289,27 @@ def test_tars_that_webdataset_writes_are_read(tmp_path: Path) -> None:
             writer.write({"__key__": f"{number:05}", "png": b"%d" % number, "txt": "ä", "json": {"a": number}})
     assert rows(tmp_path / "a.tar") == [{"image": f"{n:05}.png", "caption": "ä"} for n in range(3)]
     assert [name for name, _ in read_tar(tmp_path / "a.tar")][:3] == ["00000.json", "00000.png", "00000.txt"]
+
+
+def test_the_progress_of_indexing_is_shown_in_bytes(tmp_path: Path) -> None:
+    for shard in range(2):
+        members = [member for key in range(600) for member in sample(f"{shard}-{key}")]
+        write_tar(tmp_path / "data" / f"{shard}.tar", members)
+    seen: list[tuple[str, int, int]] = []
+
+    class Shown(Progress):
+        @contextmanager
+        def task(self, name: str) -> Iterator[Advance]:
+            yield lambda done, total: seen.append((name, done, total))
+
+    with reading_shown_by(Shown()):
+        crcl.read(tmp_path / "data").source.rows()
+    sizes = [(tmp_path / "data" / f"{shard}.tar").stat().st_size for shard in range(2)]
+    assert {(name, total) for name, _, total in seen} == {("indexing tars", sum(sizes))}
+    done = [done for _, done, _ in seen]
+    assert done == sorted(done)
+    assert len(done) >= 6  # within the tars too
+    assert {sizes[0], sum(sizes)} <= set(done)
+    seen.clear()
+    crcl.read(tmp_path / "data").source.rows()
+    assert not seen

@@ -7,7 +7,7 @@ import hashlib
 import json
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
 _IMAGES = tuple(suffix[1:] for suffix in SUFFIXES)
 _BUFFER = 2**14  # larger images are skipped, not read
 _VERSION = 1  # of what is kept
+_TOLD = 500  # members between two calls that tell the progress
 
 
 class Shard(NamedTuple):
@@ -64,18 +65,21 @@ class Samples(NamedTuple):
     """Why the shard cannot be read to its end, if so."""
 
 
-def read_samples(shard: Shard, fields: Sequence[str] = ()) -> Samples:
+def read_samples(
+    shard: Shard, fields: Sequence[str] = (), *, advance: Callable[[int], None] = lambda place: None
+) -> Samples:
     """The samples of a shard, from the cache if it was read before.
 
     Args:
         shard: The tar.
         fields: Keys of the JSON, or columns of the table, that captions are taken from, and from nowhere else.
+        advance: Called with the place in the tar, now and then.
     """
     name = f"{shard_identity(shard, fields)}.parquet"
     folder = cache_folders("tars")[0]
     found = _read_kept(folder / name)
     if found is None:
-        found = _scan(shard, fields)
+        found = _scan(shard, fields, advance)
         about = {"crcl": json.dumps({"counts": found.counts, "damage": found.damage})}
         table = found.table.replace_schema_metadata(about)
         kept(folder, name, lambda path: pa.parquet.write_table(table, path, compression="zstd"))
@@ -109,7 +113,7 @@ def _read_kept(path: Path) -> Samples | None:
         return None
 
 
-def _scan(shard: Shard, fields: Sequence[str]) -> Samples:
+def _scan(shard: Shard, fields: Sequence[str], advance: Callable[[int], None]) -> Samples:
     """One pass over the shard, and a look at the JSON of samples without a text."""
     found, damage = _Found(fields), ""
     try:
@@ -123,8 +127,10 @@ def _scan(shard: Shard, fields: Sequence[str]) -> Samples:
                     hint="unpack it to a plain .tar",
                 )
             try:
-                for member in members(file):
+                for number, member in enumerate(members(file)):
                     found.add(file, member)
+                    if number % _TOLD == 0:
+                        advance(member.end)
             except DamagedError as error:
                 damage = str(error)
             found.read_json(file)

@@ -27,12 +27,13 @@ from crcl.data.cleaning.lists import write_lists
 from crcl.data.cleaning.tars import Part, clean_tars
 from crcl.data.files import require
 from crcl.data.pictures.tars import Tars, is_index, write_index
-from crcl.data.rows.samples import Shard, file_identity, read_samples, shard_identity
+from crcl.data.rows.samples import Samples, Shard, file_identity, read_samples, shard_identity
 from crcl.data.rows.splits import SPLIT_OF
 from crcl.data.rows.tables import USUAL
 from crcl.data.sources.base import Layout, Location
 from crcl.data.sources.content import Content, RowsSource
 from crcl.errors import InputError
+from crcl.progress import reading_task
 
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _SHOWN = 3  # names in a note
@@ -156,8 +157,7 @@ def _gather(location: Location) -> _Data:
     path = Path(location.path)
     shards = find_shards(path)
     tables, counts, damaged = [], Counter[str](), []
-    for number, shard in enumerate(shards):
-        found = read_samples(shard, _fields(location))
+    for number, (shard, found) in enumerate(_read_all(shards, _fields(location))):
         counts.update(found.counts)
         damaged += [f"{shard.name} ({found.damage})"] if found.damage else []
         tables.append(found.table.append_column("shard", pa.array(np.full(len(found.table), number, np.int32))))
@@ -179,6 +179,18 @@ def _gather(location: Location) -> _Data:
         order = pc.sort_indices(names)
         notes += ("keys occur in several tars, so images are named TAR/KEY",)
     return _Data(shards, samples, names, keys, order, notes)
+
+
+def _read_all(shards: Sequence[Shard], fields: Sequence[str]) -> Iterator[tuple[Shard, Samples]]:
+    """The samples of each shard; the progress is shown in bytes, since tars differ in size."""
+    sizes = [file_identity(shard.path)[1] for shard in shards]
+    total, done = sum(sizes), 0
+    with reading_task("indexing tars") as advance:
+        for shard, size in zip(shards, sizes, strict=True):
+            begin = done
+            yield shard, read_samples(shard, fields, advance=lambda place: advance(begin + place, total))  # noqa: B023
+            done += size
+            advance(done, total)
 
 
 def _text(value: str) -> pa.Scalar:
