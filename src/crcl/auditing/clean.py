@@ -34,7 +34,7 @@ class Cleaning:
     mark: bool = False
     """Keep all rows, and add correspondences instead."""
     overwrite: bool = False
-    """Replace an existing file."""
+    """Replace an existing file; a folder never is."""
     images: Literal["link", "copy"] | None = None
     """What to do with image files beside the data: nothing, by default."""
     rewrite: bool = False
@@ -74,7 +74,7 @@ def refuse_output(location: Location, output: Path, *, overwrite: bool) -> Layou
         raise InputError("that is the data itself", where=output, hint=f"name another {_kind(as_folder)} to write")
     _refuse_inside(data, output)
     if as_folder:
-        raise InputError("exists already", where=output, hint="name a new folder")
+        raise InputError("exists already, and a folder is never replaced", where=output, hint="name a new one")
     if not overwrite:
         raise InputError("exists already", where=output, hint="pass {overwrite} to replace it, or name another file")
     if not output.is_file():

@@ -287,3 +287,15 @@ def test_a_marked_folder_with_a_card_is_loaded_by_datasets(tmp_path: Path) -> No
     clean(tmp_path / "hub", tmp_path / "out", set(), mark=True)
     found = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
     assert set(found["train"].column_names) == {"n", "image", "caption", "correspondence"}
+
+
+def test_a_damaged_row_group_is_told_of_the_data_and_not_of_what_is_written(tmp_path: Path) -> None:
+    path = write(tmp_path / "data.parquet", [f"caption {number}" for number in range(6)], group=2)
+    content = bytearray(path.read_bytes())
+    group = pa.parquet.read_metadata(path).row_group(1)
+    start = group.column(0).dictionary_page_offset or group.column(0).data_page_offset
+    content[start : start + 24] = b"\xff" * 24
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"data\.parquet: not a readable parquet file .*; get it again"):
+        clean(path, tmp_path / "cleaned.parquet", {0})
+    assert not (tmp_path / "cleaned.parquet").exists()

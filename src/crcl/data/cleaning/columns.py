@@ -62,11 +62,13 @@ class _Writer:
             replaced = self._moved_cells(spool) if self.judged.moved else None
             for number, target in enumerate(targets):
                 with _reading(self.images, number) as source:
-                    self._write(source, target, replaced)
+                    self._write(source, self.images.folder / self.images.files[number], target, replaced)
         self.judged.check_count(self.pair)
         return self.pair
 
-    def _write(self, source: pa.parquet.ParquetFile, target: Path, replaced: "Callable[[str], Any] | None") -> None:
+    def _write(
+        self, source: pa.parquet.ParquetFile, path: Path, target: Path, replaced: "Callable[[str], Any] | None"
+    ) -> None:
         schema = source.schema_arrow
         several = is_several(schema.field(self.cells.caption).type)
         if self.judged.moved and several:
@@ -83,7 +85,7 @@ class _Writer:
             for group in range(source.num_row_groups):
                 parts = [
                     self._cleaned(pa.Table.from_batches([batch]), schema, replaced)
-                    for batch in source.iter_batches(_BATCH, row_groups=[group])
+                    for batch in _batches(source, path, row_groups=[group])
                 ]
                 table = pa.concat_tables(parts) if parts else schema.empty_table()
                 if len(table):
@@ -155,7 +157,7 @@ class _Writer:
         row = 0
         for number in range(len(self.images.files)):
             with _reading(self.images, number) as source:
-                for batch in source.iter_batches(_BATCH, columns=[self.cells.image]):
+                for batch in _batches(source, self.images.folder / self.images.files[number], [self.cells.image]):
                     column = batch[self.cells.image]
                     for at, name in enumerate(self.names.slice(row, len(batch)).to_pylist()):
                         if name in wanted and name not in kept:
@@ -184,6 +186,21 @@ def _reading(images: ParquetImages, number: int) -> Iterator[pa.parquet.ParquetF
         pass
     with pa.parquet.ParquetFile(images.folder / images.files[number], pre_buffer=False) as file:
         yield file
+
+
+def _batches(
+    source: pa.parquet.ParquetFile,
+    path: Path,
+    columns: list[str] | None = None,
+    *,
+    row_groups: list[int] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a file, some at a time; an error names the file, and not the one that is written."""
+    try:
+        yield from source.iter_batches(_BATCH, columns=columns, row_groups=row_groups)
+    except (pa.ArrowException, OSError) as error:
+        why = " ".join(str(error).split())
+        raise InputError(f"not a readable parquet file ({why})", where=path, hint="get it again") from error
 
 
 def _is_struct(column: pa.Array) -> bool:
