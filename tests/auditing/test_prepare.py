@@ -575,4 +575,5 @@ def test_endings_in_capitals_are_tables_too(
     told = call(capsys, monkeypatch, "info", "PAIRS.CSV")
     assert "1 pairs, 1 images" in told.out
     assert "none yet" in told.out
-    assert "neither a run folder nor a table" in call(capsys, monkeypatch, "audit", "notes.txt").err
+    refused = call(capsys, monkeypatch, "audit", "notes.txt").err
+    assert "a file that ends in .txt, neither a run folder nor data" in refused

@@ -74,7 +74,7 @@ def test_a_missing_file_of_a_folder_is_named(data: Path, train: Refused, name: s
 
 def test_an_empty_folder_is_no_data(tmp_path: Path, train: Refused) -> None:
     (tmp_path / "empty").mkdir()
-    assert "no train_ims.npy; it contains no files" in train(tmp_path / "empty")
+    assert "nor data that is recognised; it contains no files" in train(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("option", ["--noise-file", "--config"])

@@ -32,6 +32,8 @@ def require(path: Path, *, purpose: str = "") -> Path:
     wanted = f", expected {purpose}" if purpose else ""
     if path.is_dir():
         raise InputError(f"a folder, not a file{wanted}", where=path)
+    if path.exists():
+        raise InputError(f"a pipe or a device, not a file{wanted}", where=path)
     if not path.parent.is_dir():
         raise InputError(f"not found, the folder {path.parent} does not exist{wanted}", where=path)
     names = sorted(file.name for file in path.parent.iterdir())

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from crcl.data.sources import layout_of
+from crcl.data.sources.unknown import READABLE, inside, not_recognised
 from crcl.errors import InputError
 from crcl.runs.files import read_json
 
@@ -20,12 +21,15 @@ def read_about(path: Path) -> dict[str, Any]:
             if layout_of(path) is not None:
                 hint = f"name a run, such as that of its audit, {path.stem}-audit/run"
                 raise InputError("data, expected a run folder", where=path, hint=hint)
-            raise InputError("a file, neither a run folder nor a table (.csv .tsv .jsonl .parquet)", where=path)
+            raise not_recognised(path)
         raise InputError("no such run folder", where=path)
     if not (path / "config.json").is_file():
         if (path / "run" / "config.json").is_file():
             raise InputError(f"not a run folder (it has no config.json); did you mean {path / 'run'}?", where=path)
-        raise InputError("not a run folder (it has no config.json)", where=path, hint="{train()} makes one")
+        if layout_of(path) is not None:
+            raise InputError("not a run folder (it has no config.json)", where=path, hint="{train()} makes one")
+        what = f"not a run folder (it has no config.json), nor data that is recognised; {inside(path)}"
+        raise InputError(what, where=path, hint=f"{{train()}} makes a run; {READABLE} are read as data")
     about = read_json(path / "config.json")
     found = about.get("format") if isinstance(about, dict) else None
     if found != FORMAT:

@@ -12,7 +12,6 @@ from crcl.data.pairs import Pairs
 from crcl.data.rows.splits import rows_of, whole_rows
 from crcl.data.sources import LAYOUTS, layout_of
 from crcl.data.split import Split
-from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.progress import Progress
 from crcl.runs.folder import Run
@@ -27,10 +26,6 @@ def describe(path: str | Path | Pairs) -> list[Fact]:
     path = Path(path)
     if (path / "config.json").is_file():
         return describe_run(Run.open(path))
-    if path.is_dir() and layout_of(path) is None:
-        raise InputError(
-            "neither a run folder nor data in a layout that is recognised", where=path, hint="name it by {layout}"
-        )
     return describe_pairs(Pairs.of(path))
 
 

@@ -137,11 +137,13 @@ def test_missing_files_are_answered_with_what_is_there(tmp_path: Path) -> None:
     assert "train_caps.txt: not found (did you mean 'train_cap.txt'?), expected one caption" in refusal(tmp_path)
     assert "not found (did you mean" in refusal(tmp_path.with_name(tmp_path.name + "x"))
     assert "does not exist" in refusal(tmp_path / "no" / "where")
-    assert "expected data in one of these layouts: " in refusal(tmp_path / "train_ims.npy")
+    assert "a file that ends in .npy, neither a run folder nor data that is recognised" in refusal(
+        tmp_path / "train_ims.npy"
+    )
 
 
 def test_a_folder_without_features_says_what_it_holds(tmp_path: Path) -> None:
-    assert "no train_ims.npy; it contains no files" in refusal(tmp_path)
+    assert "nor data that is recognised; it contains no files" in refusal(tmp_path)
     (tmp_path / "pairs.csv").touch()
     assert f"to read a table, name the file: {tmp_path / 'pairs.csv'}" in refusal(tmp_path)
 

@@ -16,6 +16,8 @@ _LOOKED_AT = 2**16  # bytes at the beginning of a document by which its layout i
 _DEPTH = 4  # keys that lie deeper do not matter for that
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[ \t\n\r]*")
+_HALF = re.compile("[\ud800-\udfff]")
+_SHOWN = 60  # characters of a text in a message
 _COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)|[{}\[\],:]', re.DOTALL)
 _KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
@@ -166,8 +168,23 @@ def as_rows(path: Path, images: list[str], captions: list[str], splits: list[str
     try:
         table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
     except (pa.ArrowException, UnicodeEncodeError) as error:  # half of a surrogate pair, as JSON can write it
+        refuse(_halves(path, columns))
         raise InputError(f"contains text that is not Unicode ({error})", where=path) from error
     return tidied(str(path), table)
+
+
+def _halves(path: Path, columns: dict[str, list[str]]) -> list[InputError]:
+    """One error for each text with half of a character."""
+    return [
+        InputError(
+            f"the {name} {ascii(text)[:_SHOWN]} has half of a character",
+            where=f"{path}: pair {row + 1:,}",
+            hint="a \\ud800 to \\udfff in JSON needs its other half: write the text anew",
+        )
+        for name, texts in columns.items()
+        for row, text in enumerate(texts)
+        if text and _HALF.search(text)
+    ]
 
 
 def keys_at_start(path: Path) -> frozenset[tuple[str, ...]]:
@@ -175,6 +192,8 @@ def keys_at_start(path: Path) -> frozenset[tuple[str, ...]]:
 
     Only the first 64 KB are read, so the document need not be complete.
     """
+    if not path.is_file():
+        return frozenset()
     try:
         with path.open("rb") as file:
             text = file.read(_LOOKED_AT).decode("utf-8-sig", "replace")

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from crcl.data.files import SHOWN, refuse, values_of_any_length
+from crcl.data.files import SHOWN, refuse, require, values_of_any_length
 from crcl.data.pictures.base import UnusableError
 from crcl.data.pictures.files import Files
 from crcl.data.pictures.zips import BROKEN, read_member
@@ -119,7 +119,7 @@ def find_metadata(root: Path) -> list[Metadata]:
 def zipped(root: Path, archive: str) -> list[str]:
     """The metadata files in a zip file; refuses one that cannot be read."""
     try:
-        with zipfile.ZipFile(Files(root).locate(archive)) as opened:
+        with zipfile.ZipFile(require(Files(root).locate(archive))) as opened:
             names = dict.fromkeys(opened.namelist())
             return [name for name in names if posixpath.basename(name) in NAMES and _is_inside(name)]
     except (*BROKEN, UnusableError) as error:
@@ -135,6 +135,7 @@ def _is_inside(name: str) -> bool:
 
 def column_names(path: Path) -> list[str]:
     """The names of a metadata file's columns: of its header, its schema or its first object."""
+    require(path)
     try:
         if path.suffix == ".parquet":
             return list(pyarrow.parquet.read_schema(path).names)

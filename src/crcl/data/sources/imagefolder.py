@@ -21,6 +21,7 @@ from crcl.data.rows.metadata import IMAGES, NAMES, as_texts, column_names, find_
 from crcl.data.rows.tables import tidied
 from crcl.data.sources.base import Layout, Location
 from crcl.data.sources.content import Content, RowsSource
+from crcl.data.sources.unknown import zip_advice
 from crcl.errors import InputError
 
 _LOOKED_INTO, _OPENED = 20, 3  # folders and zip files that a quick look opens
@@ -61,7 +62,11 @@ def _names_files(file: Path) -> bool:
 
 def read(location: Location) -> Content:
     """The rows of all metadata files, sorted by their paths."""
-    root = require_folder(Path(location.path))
+    root = Path(location.path)
+    if root.suffix.lower() == ".zip" and root.is_file():
+        found_inside, hint = zip_advice(root)
+        raise InputError(f"{found_inside}, expected a folder", where=root, hint=hint)
+    require_folder(root)
     found = find_metadata(root)
     if not found:
         raise InputError(

@@ -247,7 +247,11 @@ def _clean_changed(path: Path, output: Path, document: dict[str, Any]) -> None:
         (reduced(annotations=[{"image_id": 7}]), "annotations[0]: no 'caption', expected"),
         (reduced(annotations=[{"image_id": 7, "caption": 3}]), "annotations[0]: 'caption' is a number, expected text"),
         (reduced(annotations=[{"image_id": 7, "caption": float("nan")}]), "'caption' is a number, expected text"),
-        (reduced(annotations=[{"image_id": 7, "caption": "half \ud800"}]), "contains text that is not Unicode"),
+        (
+            reduced(annotations=[{"image_id": 7, "caption": "half \ud800"}]),
+            "pair 1: the caption 'half \\ud800' has half of a character",
+        ),
+        (reduced(annotations=[{"image_id": True, "caption": "x"}]), "annotations[0]: the id of the image is neither"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, document: Any, told: str) -> None:

@@ -138,7 +138,7 @@ def _names(path: Path, images: Sequence[Entry]) -> dict[Any, str]:
 
 
 def _no_id(path: Path, entry: str, value: Any) -> InputError | None:
-    if isinstance(value, int | float | str):
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
         return None
     return InputError("the id of the image is neither a number nor text", where=f"{path}: {entry}")
 
