@@ -14,7 +14,6 @@ import numpy as np
 
 from crcl.data.cleaning.judged import COLUMN, Judged, written
 from crcl.data.rows.documents import Cursor, Entry
-from crcl.errors import InputError
 
 _FIRST = re.compile(
     r'\{(\s*)"[^"\\]*(?:\\.[^"\\]*)*"\s*:(\s?)', re.DOTALL
@@ -178,16 +177,6 @@ def _write_lines(path: Path, rows: _Rows, output: Path) -> int:
                 target.write(edited(line, changes))
     rows.judged.check_count(rows.count)
     return rows.count
-
-
-def refuse_images(judged: Judged) -> None:
-    """Refuse to link or copy images: a document names images that lie elsewhere, and continues to."""
-    if judged.images is not None:
-        raise InputError(
-            "its images stay where they are: it only names them, and the cleaned copy names them in the same way",
-            where=judged.data,
-            hint="leave {images} out",
-        )
 
 
 def refuse_marked(judged: Judged, value: dict[str, Any]) -> None:

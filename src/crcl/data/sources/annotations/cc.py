@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from crcl.data.cleaning.documents import refuse_images
 from crcl.data.cleaning.headless import clean_headless
 from crcl.data.cleaning.judged import Judged
 from crcl.data.rows.headless import order_of, read_headless
@@ -25,7 +24,6 @@ def read(location: Location) -> Content:
 
 def clean(location: Location, judged: Judged, output: Path) -> int:
     """Write the list again; lines that are no rows stay."""
-    refuse_images(judged)
     path = Path(location.path)
     order = order_of(path)
     if order is None:

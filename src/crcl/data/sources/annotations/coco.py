@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from crcl.data.cleaning.documents import (
     Edit,
-    refuse_images,
     refuse_marked,
     removals,
     with_correspondence,
@@ -202,7 +201,6 @@ def _usual_folders(path: Path) -> Iterator[Path]:
 
 def clean(location: Location, judged: Judged, output: Path) -> int:
     """Write the documents again; a folder becomes a folder with documents of the same names."""
-    refuse_images(judged)
     path = Path(location.path)
     write = written_folder if path.is_dir() else written
     return write(output, lambda temporary: _write_all(path, judged, temporary))

@@ -10,7 +10,6 @@ from crcl.data.cleaning.documents import (
     Edit,
     edited,
     entries_of,
-    refuse_images,
     refuse_marked,
     with_correspondence,
     with_entries,
@@ -121,7 +120,6 @@ def _usual_folders(path: Path) -> Iterator[Path]:
 
 def clean(location: Location, judged: Judged, output: Path) -> int:
     """Write the document again; an image that loses all its sentences stays, with an empty list."""
-    refuse_images(judged)
     return written(output, lambda temporary: _write(Path(location.path), judged, temporary))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crcl.data.cleaning.documents import clean_list, refuse_images
+from crcl.data.cleaning.documents import clean_list
 from crcl.data.cleaning.judged import Judged
 from crcl.data.files import read_lines, refuse
 from crcl.data.pictures.folders import folder_of, pictures_in
@@ -122,7 +122,6 @@ def _row(record: Any) -> tuple[str, str] | None:
 
 def clean(location: Location, judged: Judged, output: Path) -> int:
     """Write the records again; those without an image or an answer stay."""
-    refuse_images(judged)
     return clean_list(Path(location.path), _row, "image", judged, output)
 
 
