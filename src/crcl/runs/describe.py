@@ -40,7 +40,7 @@ def describe_pairs(pairs: Pairs) -> list[Fact]:
         lines = describe_split(pairs.split(name)) if pairs.has_features else _describe_rows(pairs, name)
         facts += [(name, line) for line in lines]
     if not pairs.has_features:
-        facts.append(("features", "none yet: `crcl audit` and `crcl features` make them"))
+        facts.append(("features", "none yet; an audit makes them"))
     return facts + [("left out", note) for note in pairs.notes]
 
 
