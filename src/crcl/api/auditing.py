@@ -1,5 +1,6 @@
 """Auditing pairs and cleaning data."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -7,6 +8,7 @@ from crcl.api.common import (
     AnyRun,
     Settings,
     Shown,
+    as_names,
     as_settings,
     is_run,
     open_model,
@@ -19,6 +21,7 @@ from crcl.auditing.audit import SUGGESTED, audit_run, clean_run
 from crcl.auditing.clean import Cleaned, Cleaning
 from crcl.auditing.prepare import Preparation, prepare
 from crcl.auditing.result import Audit
+from crcl.auditing.scores.of_run import check_score, score_run
 from crcl.auditing.thresholds import Choice
 from crcl.data import decoys as known_mismatches
 from crcl.data.pairs import Pairs
@@ -39,10 +42,15 @@ def audit(
     text_model: str | None = None,
     long_captions: str | None = None,
     matcher: str | None = None,
+    quick: bool = False,
+    score: str | None = None,
     threshold: float | None = None,
     precision: float | None = None,
+    keep: float | None = None,
+    wrong_at_most: float | None = None,
     suggest: int = SUGGESTED,
     decoys: float | None = None,
+    decoy_kinds: str | Sequence[str] | None = None,
     preset: str | None = None,
     seed: int | None = None,
     settings: Settings = None,
@@ -57,7 +65,8 @@ def audit(
     estimates its precision and recall. The method is `relink`: with a network, or by its linear model alone where
     there are few pairs; `settings={"method": "crcl"}` trains CRCL. Every step is saved in `folder`, and the same call
     resumes it. Given a run, the audit judges the run's training pairs; parameters of the training (`folder`, `model`,
-    `text_model`, `long_captions`, `matcher`, `decoys`, `preset`, `seed`, `settings`, `overwrite`) are refused.
+    `text_model`, `long_captions`, `matcher`, `decoys`, `decoy_kinds`, `preset`, `seed`, `settings`, `overwrite`) are
+    refused.
 
     Args:
         source: Pairs, or anything that `read` takes; or a run.
@@ -71,11 +80,19 @@ def audit(
         long_captions: What becomes of captions that are longer than the model reads: `cut`, if not given; `mean`, the
             mean of their sentences; or `least`, the sentence that fits the image least.
         matcher: `vse`, `dual`, ...: docs/train.md; chosen by the data, if not given.
+        quick: Train no network: scores that need none, in seconds to minutes. The result is in `folder/quick`.
+        score: What to judge by: `belief`, `linear`, `combined`, `contrast`, `cosine`, `neighbours`, `similarity` or
+            `consistency` (docs/audit.md); by default the one that tells decoys from pairs best.
         threshold: Flag all pairs with a lower correspondence.
-        precision: Or flag as many as possible at this estimated precision, such as 0.95. With neither, the threshold
-            has the best estimated F1; without decoys it is the method's own.
+        precision: Or flag as many as possible at this estimated precision, such as 0.95. With none of these, the
+            threshold has the best estimated F1; without decoys it is the method's own.
+        keep: Or keep this share of the pairs, the most believed, such as 0.3.
+        wrong_at_most: Or flag as few as possible, so that at most this share of the rest is mismatched, as estimated,
+            such as 0.05.
         suggest: How many suspects, the worst first, get suggestions of what would match.
         decoys: Known mismatches to add, as a share of the pairs; 0.05, if not given.
+        decoy_kinds: Kinds of them, `random` if not given: `near` ones have the caption of a similar image, `swap` ones
+            one word exchanged (docs/audit.md).
         preset: A shipped set of settings with its own method; chosen by the data, if not given.
         seed: Seed of weights, batches and decoys; 0, if not given.
         settings: Any other settings of the training.
@@ -94,8 +111,10 @@ def audit(
         >>> audit.report("report")
         PosixPath('report/index.html')
     """
-    shown, choice = receiver(progress), Choice(threshold, precision)
+    shown, choice = receiver(progress), Choice(threshold, precision, keep, wrong_at_most)
+    check_score(score)
     folder_of_images = None if images is None else Path(images)
+    first: Run | None = None
     if is_run(source):
         opened = open_model(source, device=device, memory=memory)
         training: dict[str, Any] = {
@@ -104,7 +123,14 @@ def audit(
             "text_model": text_model,
             "long_captions": long_captions,
         }
-        training |= {"matcher": matcher, "decoys": decoys, "preset": preset, "seed": seed}
+        training |= {
+            "matcher": matcher,
+            "decoys": decoys,
+            "decoy_kinds": decoy_kinds,
+            "preset": preset,
+            "seed": seed,
+            "quick": quick or None,
+        }
         _refuse_training(source, training | {"settings": settings, "overwrite": overwrite or None})
         pairs = run_data(opened.config, data, images=folder_of_images)
     else:
@@ -116,17 +142,31 @@ def audit(
             text_model=text_model,
             long_captions=check_way(long_captions or "cut"),
             decoys=known_mismatches.SHARE if decoys is None else decoys,
+            decoy_kinds=as_names(decoy_kinds),
             preset=preset,
             seed=seed or 0,
             device=device,
             memory=memory,
             settings=(*(() if matcher is None else (f"matcher.name={matcher}",)), *as_settings(settings)),
+            quick=quick,
             overwrite=overwrite,
         )
-        run, pairs = prepare(pairs, audit_folder(source, folder), how, progress=shown)
-        opened = Model.open(run.path, device=device, memory=memory)
+        prepared = prepare(pairs, audit_folder(source, folder), how, progress=shown)
+        pairs, first = prepared.pairs, prepared.quick
+        opened = Model.open(prepared.run.path, device=device, memory=memory)
     try:
-        return audit_run(opened, pairs, choice, images=folder_of_images, suggest=suggest, progress=shown)
+        if first is not None:
+            score_run(Model.open(first.path, device=device, memory=memory), pairs, progress=shown)
+        return audit_run(
+            opened,
+            pairs,
+            choice,
+            score=score,
+            quick=first,
+            images=folder_of_images,
+            suggest=suggest,
+            progress=shown,
+        )
     except KeyboardInterrupt:  # the training is done: the same call resumes after it
         raise Interrupted from None
 
@@ -139,6 +179,7 @@ def clean(
     precision: float | None = None,
     keep: float | None = None,
     wrong_at_most: float | None = None,
+    score: str | None = None,
     relink: float | None = None,
     mark: bool = False,
     images: Literal["link", "copy"] | None = None,
@@ -157,6 +198,7 @@ def clean(
         keep: Or keep this share of the judged pairs, the most believed, such as 0.3.
         wrong_at_most: Or remove as few as possible, so that at most this share of the kept pairs is mismatched, as
             estimated, such as 0.05.
+        score: What to judge by, as in `audit`; by default what the last audit of the run would take.
         relink: Move captions that belong to another image with at least this belief, such as 0.9, to that image; only
             their image changes. The run must be trained with method `relink`.
         mark: Keep all rows, and add a column `correspondence` instead.
@@ -175,6 +217,7 @@ def clean(
         Cleaned(removed=7, kept=105, unjudged=24, moved=0, threshold=0.2)
     """
     choice = Choice(threshold, precision, keep, wrong_at_most)
+    check_score(score)
     opened = Run.open(path_of(run))
     config = stored_config(opened)
     pairs = run_data(config, data)
@@ -184,6 +227,7 @@ def clean(
         pairs,
         Path(path),
         choice,
+        score=score,
         relink=relink,
         how=Cleaning(mark=mark, overwrite=overwrite, images=images, rewrite=rewrite),
         progress=receiver(progress),

@@ -4,11 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from crcl.auditing.clean import PLAIN, Cleaned, Cleaning, clean, refuse_output
-from crcl.auditing.copies import find_duplicates
-from crcl.auditing.findings import find
+from crcl.auditing.copies import check_duplicates_file, find_duplicates
+from crcl.auditing.findings import check_output, find
 from crcl.auditing.making import recorded_image_folder
+from crcl.auditing.origin import Origin, suggest_more
 from crcl.auditing.partners import check_relink, moves
-from crcl.auditing.result import Audit, Origin, suggest_more
+from crcl.auditing.report.page import check_report_folder
+from crcl.auditing.result import Audit
+from crcl.auditing.scores.of_run import score_run
 from crcl.auditing.thresholds import Choice, choose_threshold, read_correspondences, refuse_unsure
 from crcl.config import Config
 from crcl.data.pairs import Pairs
@@ -18,6 +21,7 @@ from crcl.progress import SILENT, Progress
 from crcl.retrieval.model import Model
 from crcl.runs.describe import conditions, report_unfinished
 from crcl.runs.folder import Run
+from crcl.storage import refuse_input
 from crcl.training.inputs import audited_pairs
 
 SUGGESTED = 10_000
@@ -29,6 +33,8 @@ def audit_run(
     data: Pairs,
     choice: Choice,
     *,
+    score: str | None = None,
+    quick: Run | None = None,
     images: Path | None = None,
     suggest: int = SUGGESTED,
     progress: Progress = SILENT,
@@ -39,16 +45,23 @@ def audit_run(
         model: The run's matcher.
         data: Its training data.
         choice: Which pairs are suspect.
+        score: The score to judge by; by default the one that tells decoys from pairs best.
+        quick: A run without a network on the same pairs and decoys, whose scores count too.
         images: The folder of the image files, for pictures; where the data says, if not given.
         suggest: How many suspects, the worst first, get suggestions.
         progress: Receives messages and progress.
     """
     run, config = model.run, model.config
     report_unfinished(run, config, progress)
-    correspondences = read_correspondences(run)
+    pairs = audited_pairs(run, config, data)
+    if run.has_beliefs:
+        similarity = score_run(model, data, beside=quick, progress=progress).values["similarity"][: len(pairs)]
+    else:
+        with progress.task("similarities") as advance:
+            similarity = model.scorer.pair_similarities(pairs, advance=advance)
+    correspondences = read_correspondences(run, score)
     own = config.own_threshold()
     threshold = choose_threshold(correspondences, choice, own=own, method=config.method, progress=progress)
-    pairs = audited_pairs(run, config, data)
     features = None if data.location is None else data.location.features
     folder = images or recorded_image_folder(features)
     origin = Origin(
@@ -61,8 +74,6 @@ def audit_run(
         pictures=data.pictures if folder is None else Files(folder),
         suggest=suggest,
     )
-    with progress.task("similarities") as advance:
-        similarity = model.scorer.pair_similarities(pairs, advance=advance)
     found = find(
         pairs, correspondences.correspondence, similarity, threshold=threshold, p_wrong=correspondences.p_wrong()
     )
@@ -78,28 +89,44 @@ def clean_run(
     path: Path,
     choice: Choice,
     *,
+    score: str | None = None,
     relink: float | None = None,
     how: Cleaning = PLAIN,
     progress: Progress = SILENT,
 ) -> Cleaned:
-    """Write the data of a run again without the suspects, from the run's correspondences alone."""
+    """Write the data of a run again without the suspects, from the scores in the run folder alone."""
     check_relink(relink, mark=how.mark)
     location = data.location or Location("")
     refuse_output(location, path, overwrite=how.overwrite)
     report_unfinished(run, config, progress)
     run.load_ledger()  # refuses a run without correspondences
-    correspondences = read_correspondences(run)
+    correspondences = read_correspondences(run, score)
+    assert correspondences.correspondence is not None
     own = config.own_threshold()
     threshold = choose_threshold(correspondences, choice, own=own, method=config.method, progress=progress)
     refuse_unsure(correspondences, choice.threshold, run.path, mark=how.mark)
     pairs = audited_pairs(run, config, data)
-    beliefs = run.load_ledger()
     return clean(
         location,
         path,
         pairs,
-        beliefs,
+        correspondences.correspondence,
         threshold=threshold,
-        moved=moves(run, location, pairs, beliefs, relink),
+        moved=moves(run, location, pairs, relink),
         how=how,
     )
+
+
+def check_outputs(table: Path, report: Path | None, source: Path) -> None:
+    """Refuse, before long work, files and folders that `Audit.write` and `Audit.report` would refuse after it.
+
+    Args:
+        table: The table to write.
+        report: The folder of the report, if there is to be one.
+        source: The data or run to audit, which is never overwritten.
+    """
+    check_output(table)
+    check_duplicates_file(table)
+    refuse_input(table, str(source))
+    if report is not None:
+        check_report_folder(report)

@@ -31,7 +31,6 @@ def moves(
     run: Run,
     location: Location,
     pairs: Split,
-    correspondence: np.ndarray,
     relink: float | None,
 ) -> np.ndarray | None:
     """The image that each caption is moved to, `(N,)`, or -1; None if none is to be moved.
@@ -40,7 +39,6 @@ def moves(
         run: A run with beliefs in other images.
         location: Its table.
         pairs: The pairs of the table.
-        correspondence: (N,) beliefs in the shown images.
         relink: Move captions whose belief in another image is at least this.
     """
     if relink is None:
@@ -58,7 +56,7 @@ def moves(
             where=Path(location.path),
             hint="pass {ids}, a file with the image of each row of the features",
         )
-    return choose_moves(partners, pairs, correspondence, relink)
+    return choose_moves(partners, pairs, run.load_ledger(), relink)
 
 
 def choose_moves(partners: Partners, pairs: Split, correspondence: np.ndarray, relink: float) -> np.ndarray:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from crcl.auditing.making import Models, wants_vectors, with_features
+from crcl.auditing.thresholds import read_correspondences
 from crcl.config import Config, given
 from crcl.data.decoys import SHARE
 from crcl.data.files import SHOWN
@@ -45,6 +46,8 @@ class Preparation:
     """What becomes of captions that are longer than a model of vectors reads."""
     decoys: float = SHARE
     """Known mismatches to add, as a share of the pairs."""
+    decoy_kinds: list[str] | None = None
+    """Kinds of them; None: those of the settings."""
     preset: str | None = None
     """The preset of the training; by default chosen by the kind and the number of the pairs."""
     seed: int = 0
@@ -52,6 +55,8 @@ class Preparation:
     memory: float | None = None
     settings: tuple[str, ...] = ()
     """`key=value` settings of the training."""
+    quick: bool = False
+    """Fit the linear model alone, whatever the preset and the settings say about the training."""
     overwrite: bool = False
     """Train again in place of an earlier audit, instead of resuming it."""
 
@@ -70,21 +75,31 @@ class Preparation:
     def base(self) -> dict[str, Any]:
         """These options as settings of a config."""
         given = {"train.seed": self.seed, "train.device": self.device, "train.memory": self.memory}
-        given["data.decoys"] = self.decoys
+        given |= {"data.decoys": self.decoys, "data.decoy_kinds": self.decoy_kinds}
         return {key: value for key, value in given.items() if value is not None}
 
 
-def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress = SILENT) -> tuple[Run, Pairs]:
+@dataclass(frozen=True)
+class Prepared:
+    """What was trained for an audit."""
+
+    run: Run
+    pairs: Pairs
+    """The pairs with their features."""
+    quick: Run | None = None
+    """The linear model that was fitted before a network was trained, on the same pairs and decoys."""
+
+
+def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress = SILENT) -> Prepared:
     """Make features if needed and train, all in `folder`; an interrupted call is resumed.
 
-    Returns:
-        The run in `folder/run`, and the pairs with their features.
+    The run is in `folder/run`, and what was fitted without a network, if more is trained, in `folder/quick`.
     """
     choose_device(how.device)
     pairs = pairs.without_empty() if pairs.is_table else pairs
     vectors = wants_vectors(pairs, how.models, how.matcher(), progress)
     plan_training(pairs, how, vectors=vectors)  # wrong settings are refused before long work
-    path = folder / "run"
+    path = folder / ("quick" if how.quick else "run")
     resumes = (path / "config.json").is_file() and not how.overwrite
     if resumes:
         _refuse_other(pairs, path)
@@ -105,13 +120,42 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
         )
     count = len(pairs.split("train"))
     config = plan_training(pairs, how, vectors=vectors, pairs=count)
-    if how.preset is None and pairs.has_text_features:
+    if how.preset is None and pairs.has_text_features and not how.quick:
         _report_slower(given(how.settings), count, config.method, progress)
+    quick = None
+    if _looks_first(config, count) and not (resumes and not (folder / "quick").exists()):
+        quick = _quick_look(pairs, folder / "quick", how, vectors=vectors, progress=progress)
     with _explain_existing(path, exists=path.exists() and not how.overwrite):
         run = session.train(
             config, path, pairs=pairs, resume=not how.overwrite, overwrite=how.overwrite, progress=progress
         )
-    return run, pairs
+    return Prepared(run, pairs, quick)
+
+
+def _looks_first(config: Config, pairs: int) -> bool:
+    """Whether a linear model is fitted before this training: where decoys can tell what the training adds."""
+    closed = MATCHERS[config.matcher.name].closed_form
+    return not closed and config.data.decoys > 0 and METHODS[_closed_form()].able(pairs)
+
+
+def _quick_look(pairs: Pairs, path: Path, how: Preparation, *, vectors: bool, progress: Progress) -> Run:
+    """Fit the linear model, and tell what it finds before anything longer begins."""
+    config = plan_training(pairs, replace(how, quick=True), vectors=vectors)
+    exists = (path / "config.json").is_file()
+    with _explain_existing(path, exists=exists and not how.overwrite):
+        run = session.train(
+            config, path, pairs=pairs, resume=not how.overwrite, overwrite=how.overwrite, progress=progress
+        )
+    found = read_correspondences(run)
+    if found.estimate is None:
+        progress.note(f"quick look: {found.unsure or 'no estimate'}; a network is trained now")
+    else:
+        rate, low, high = (100 * value for value in (found.estimate.rate, found.estimate.low, found.estimate.high))
+        progress.note(
+            f"quick look: an estimated {rate:.1f} % ({low:.1f}–{high:.1f}) of {len(found.estimate.correspondence):,} "
+            "pairs are mismatched; a network is trained now"
+        )
+    return run
 
 
 def _report_empty(rows: np.ndarray, progress: Progress) -> None:
@@ -169,6 +213,10 @@ def plan_training(data: Pairs, how: Preparation, *, pairs: int | None = None, ve
     base = how.base() | ({} if where is None else where.absolute().settings())
     if vectors and how.text_model is not None and not how.models.aligned:
         base["matcher.aligned"] = False  # the cosine of vectors of two models means nothing
+    if how.quick:
+        base |= {"method": _closed_form(), "matcher.name": _linear_matcher(vectors=vectors)}
+        of_data = tuple(setting for setting in how.settings if setting.startswith("data."))
+        return session.new_config(preset=_SUITED[vectors], base=base, settings=of_data)
     if how.preset is None:
         base |= suited(given(how.settings), pairs=pairs, vectors=vectors)
     return session.new_config(preset=how.preset or _SUITED[vectors], base=base, settings=how.settings)
@@ -187,13 +235,15 @@ def suited(settings: Mapping[str, Any], *, pairs: int | None, vectors: bool) -> 
     linear = few or (many and vectors and METHODS[method].able(pairs or 0))
     chosen: dict[str, Any] = {} if many and not linear else {"method": method}
     if linear and settings.get("method", method) == method:
-        chosen["matcher.name"] = next(
-            name for name, record in MATCHERS.items() if record.closed_form and record.reads_vectors == vectors
-        )
+        chosen["matcher.name"] = _linear_matcher(vectors=vectors)
     if many and not set(settings) & set(_SCHEDULE):  # enough steps in fewer epochs
         pieces = [2, 5] if vectors else [3, 3, 10]
         chosen |= {"ledger.freeze_epochs": 1, "train.pieces": pieces, "train.lr_update": round(0.75 * pieces[-1])}
     return chosen
+
+
+def _linear_matcher(*, vectors: bool) -> str:
+    return next(name for name, record in MATCHERS.items() if record.closed_form and record.reads_vectors == vectors)
 
 
 def _closed_form() -> str:

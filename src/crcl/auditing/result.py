@@ -1,7 +1,7 @@
 """The result of an audit: estimates with intervals, the pairs as a table, a report, a cleaned copy of the data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -10,42 +10,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crcl.auditing.clean import Cleaned, Cleaning, can_write, clean, refuse_output
-from crcl.auditing.copies import Duplicates, check_duplicates_file, write_duplicates
+from crcl.auditing.copies import Duplicates, write_duplicates
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings, check_output, write_table
-from crcl.auditing.partners import check_relink, moves, read_partners
-from crcl.auditing.report.page import check_report_folder, write_report
-from crcl.auditing.suggestions import Suggestions, join, suggest, suggest_believed
+from crcl.auditing.origin import Origin, suggest_more
+from crcl.auditing.partners import check_relink, moves
+from crcl.auditing.report.page import write_report
+from crcl.auditing.scores.telling import about_kinds, about_score, about_training, scores_table
 from crcl.auditing.summary import Interval, caveats, summary, unread
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
-from crcl.data.pairs import Pairs
-from crcl.data.pictures.base import Pictures
 from crcl.errors import InputError
 from crcl.metrics import Detection
 from crcl.progress import SILENT, Progress
-from crcl.retrieval.scoring import Scorer
 from crcl.runs.folder import Run
-from crcl.storage import refuse_input
 
 if TYPE_CHECKING:  # pandas is not needed by the package
     import pandas
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The run, data and scorer that an audit was made with."""
-
-    run: Run
-    conditions: str
-    """Method, matcher, noise and seed in words."""
-    method: str
-    own_threshold: float | None
-    """The method's own threshold, if it has one."""
-    data: Pairs
-    scorer: Scorer
-    pictures: Pictures | None
-    suggest: int
-    """How many suspects, the worst first, get suggestions."""
 
 
 class Audit:
@@ -114,6 +94,30 @@ class Audit:
         return None if self.estimate is None else self.estimate.at(self.threshold).recall
 
     @property
+    def recalls(self) -> dict[str, float]:
+        """Share of decoys that are flagged, by their kind: `random`, and `near` and `swap` where there are such."""
+        return self._correspondences.recall(self.threshold)
+
+    @property
+    def score(self) -> str:
+        """The score that the correspondences come from."""
+        return self._correspondences.score
+
+    @property
+    def scores(self) -> pa.Table | None:
+        """How well each score tells decoys from pairs, and what it estimates, the best first; None without decoys."""
+        found = self._correspondences
+        return scores_table(found.scores, found.ratings, found.score) if found.scores and found.ratings else None
+
+    @property
+    def kept(self) -> pa.Table | None:
+        """The trade-off of cleaning: at each threshold the share kept, and how much of it is still wrong, estimated."""
+        if self.estimate is None:
+            return None
+        kept = self.estimate.kept()
+        return pa.table({"threshold": kept.thresholds, "kept": kept.share, "wrong": kept.wrong})
+
+    @property
     def correspondence(self) -> np.ndarray:
         """(N,) belief that each training pair matches, in the order of the data: 0 suspect, 1 match."""
         return self.findings.correspondence
@@ -135,11 +139,16 @@ class Audit:
         Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; p_wrong (the
         probability that the pair is mismatched) where decoys allow an estimate; truth where it is known. For suspects
         `caption_1`, `image_1`, ...: suggestions of what would match, with similarities, or with the beliefs of a run of
-        method `relink` (`image_1_belief`, and `image_1_row`, a row that shows the image). Where there are such copies:
-        copy_of and near_copy_of, the image that the pair's image is a copy of, and generic_caption.
+        method `relink` (`image_1_belief`, and `image_1_row`, a row that shows the image). `score_NAME` for each score
+        that was computed. Where there are such copies: copy_of and near_copy_of, the image that the pair's image is a
+        copy of, and generic_caption.
         """
         if self._table is None:
             self._table = self.findings.table()
+            for name in self._correspondences.ratings:
+                assert self._correspondences.scores is not None
+                values = self._correspondences.scores.of(name)[self.findings.rows].astype(np.float32)
+                self._table = self._table.append_column(f"score_{name}", pa.array(values, from_pandas=True))
             for name, values in self.duplicates.columns(self.findings.rows).items():
                 self._table = self._table.append_column(name, values)
         return self._table
@@ -172,27 +181,43 @@ class Audit:
 
     def summary(self) -> list[str]:
         """What was found, in sentences."""
-        return [*summary(self.findings, self.estimate, unsure=self.unsure), *self.duplicates.sentences()]
+        found = self._correspondences
+        return [
+            *summary(self.findings, self.estimate, unsure=self.unsure),
+            *(about_kinds(self.recalls) if self.suspect_count else []),
+            *about_score(found.score, found.ratings),
+            *about_training(found.ratings),
+            *self.duplicates.sentences(),
+        ]
 
     def caveats(self) -> list[str]:
         """Reasons to trust the threshold less than the order of the pairs, in sentences."""
         return [*caveats(self.findings, self.estimate), *unread(self.run.made)]
 
     def at(
-        self, *, threshold: float | None = None, precision: float | None = None, progress: Progress = SILENT
+        self,
+        *,
+        threshold: float | None = None,
+        precision: float | None = None,
+        keep: float | None = None,
+        wrong_at_most: float | None = None,
+        progress: Progress = SILENT,
     ) -> "Audit":
         """The same audit at another threshold. Only suggestions for new suspects are computed.
 
         Args:
             threshold: Flag all pairs with a lower correspondence.
             precision: Or flag as many as possible at this estimated precision, such as 0.95.
+            keep: Or keep this share of the pairs, the most believed, such as 0.3.
+            wrong_at_most: Or flag as few as possible, so that at most this share of the rest is mismatched, as
+                estimated, such as 0.05.
             progress: Receives messages and progress.
 
         Returns:
             A new audit; this one stays as it is.
         """
         origin = self._origin
-        choice = Choice(threshold, precision)
+        choice = Choice(threshold, precision, keep, wrong_at_most)
         chosen = choose_threshold(
             self._correspondences, choice, own=origin.own_threshold, method=origin.method, progress=progress
         )
@@ -296,7 +321,7 @@ class Audit:
             self.findings.pairs,
             self.correspondence,
             threshold=self.threshold,
-            moved=moves(self.run, location, self.findings.pairs, self.correspondence, relink),
+            moved=moves(self.run, location, self.findings.pairs, relink),
             how=Cleaning(mark=mark, overwrite=overwrite, images=images, rewrite=rewrite),
         )
 
@@ -316,33 +341,3 @@ class Audit:
 
     def __repr__(self) -> str:
         return "\n".join([f"Audit of {self._origin.data.name}", *(f"  {line}" for line in self.summary())])
-
-
-def check_outputs(table: Path, report: Path | None, source: Path) -> None:
-    """Refuse, before long work, files and folders that `Audit.write` and `Audit.report` would refuse after it.
-
-    Args:
-        table: The table to write.
-        report: The folder of the report, if there is to be one.
-        source: The data or run to audit, which is never overwritten.
-    """
-    check_output(table)
-    check_duplicates_file(table)
-    refuse_input(table, str(source))
-    if report is not None:
-        check_report_folder(report)
-
-
-def suggest_more(origin: Origin, found: Findings, known: Suggestions | None, progress: Progress) -> Suggestions | None:
-    """Suggestions for the worst suspects; only those that are not known yet are computed."""
-    rows = found.suspects[: origin.suggest]
-    new = rows if known is None else rows[~np.isin(rows, known.rows)]
-    if not len(new):
-        return known
-    partners = read_partners(origin.run)
-    if partners is not None:
-        made = suggest_believed(partners, found.pairs, new)
-    else:
-        with progress.task("suggestions") as advance:
-            made = suggest(origin.scorer, found.pairs, new, advance=advance)
-    return made if known is None else join(known, made)

@@ -1,13 +1,16 @@
 """Choosing the threshold below which pairs are suspect: given, estimated with decoys, or the method's own."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from crcl.auditing.calibration import wrong_probability
 from crcl.auditing.estimate import FEWEST, Estimate, distinguishable, estimate
 from crcl.auditing.findings import THRESHOLD
+from crcl.auditing.scores.calibration import wrong_probability
+from crcl.auditing.scores.of_run import Scores, stored_scores
+from crcl.auditing.scores.rating import Rating
 from crcl.errors import InputError
 from crcl.progress import Progress
 from crcl.runs.folder import Run
@@ -15,34 +18,69 @@ from crcl.runs.folder import Run
 
 @dataclass(frozen=True)
 class Correspondences:
-    """The correspondences of a run, with the estimate by its decoys."""
+    """The correspondences of a run by one of its scores, with the estimate by its decoys."""
 
     correspondence: np.ndarray | None
     """(N,); None for an imported run without any"""
     estimate: Estimate | None = None
     unsure: str = ""
     """Why the decoys allow no estimate; empty where they do, or where there are none."""
+    score: str = "belief"
+    """The score that they come from."""
+    scores: Scores | None = None
+    """All scores of the run; None for an imported run without beliefs."""
+    ratings: Mapping[str, Rating] = field(default_factory=dict)
+    """How well each score tells decoys from pairs, the best first; empty without decoys."""
+    other_decoys: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Correspondences of decoys of other kinds than random, by kind."""
 
     def p_wrong(self) -> np.ndarray | None:
         """(N,) probability that each pair is mismatched; None without an estimate."""
         found = self.estimate
         return None if found is None else wrong_probability(found.correspondence, found.decoys, found.rate)
 
+    def recall(self, threshold: float) -> dict[str, float]:
+        """Share of decoys below a threshold, by their kind; without `random` where there is no estimate."""
+        random = {} if self.estimate is None else {"random": self.estimate.decoys}
+        return {kind: float((found < threshold).mean()) for kind, found in (random | {**self.other_decoys}).items()}
 
-def read_correspondences(run: Run) -> Correspondences:
-    """The correspondences of a run and the estimate by its decoys."""
+
+def read_correspondences(run: Run, score: str | None = None) -> Correspondences:
+    """The correspondences of a run and the estimate by its decoys.
+
+    Args:
+        run: The run.
+        score: The score to take; if not given, the one that tells random decoys from pairs best, of those in the run.
+    """
     if not run.has_beliefs:
+        if score is not None:
+            raise InputError("imported without beliefs, so it has no scores", where=run.path)
         return Correspondences(None)
-    correspondence, decoys = run.load_ledger(), run.load_decoy_ledger()
-    if not len(decoys):
-        return Correspondences(correspondence)
-    if len(decoys) < FEWEST:
-        why = f"{len(decoys)} decoys are too few for an estimate, which needs {FEWEST} or more"
-        return Correspondences(correspondence, unsure=why)
-    if not distinguishable(correspondence, decoys):
-        why = "the decoys have correspondences as high as the pairs, so nothing can be estimated from them"
-        return Correspondences(correspondence, unsure=why)
-    return Correspondences(correspondence, estimate(correspondence, decoys))
+    scores = stored_scores(run)
+    random = scores.kinds == "random"
+    if random.sum() < FEWEST:
+        if score not in (None, scores.own):
+            raise InputError(
+                f"scores are compared by decoys, and {random.sum()} are too few",
+                where=run.path,
+                hint="leave {score} out, or train with {decoys}",
+            )
+        why = f"{random.sum()} decoys are too few for an estimate, which needs {FEWEST} or more" if random.any() else ""
+        return Correspondences(scores.of(scores.own)[: scores.pairs], unsure=why, score=scores.own, scores=scores)
+    ratings = scores.ratings()
+    chosen = scores.choose(score, ratings)
+    beliefs = scores.belief(chosen)
+    correspondence, decoys = beliefs[: scores.pairs], beliefs[scores.pairs :]
+    sure = distinguishable(correspondence, decoys[random])
+    return Correspondences(
+        correspondence,
+        estimate(correspondence, decoys[random]) if sure else None,
+        "" if sure else "the decoys have correspondences as high as the pairs, so nothing can be estimated from them",
+        chosen,
+        scores,
+        ratings,
+        {str(kind): decoys[scores.kinds == kind] for kind in np.unique(scores.kinds[~random])},
+    )
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import typer
 import crcl
 from crcl import config
 from crcl.api.auditing import audit_folder
-from crcl.auditing.audit import SUGGESTED
-from crcl.auditing.result import Audit, check_outputs
+from crcl.auditing.audit import SUGGESTED, check_outputs
+from crcl.auditing.result import Audit
 from crcl.cli.console import say, show_next, shown
 from crcl.cli.options import (
     CaptionColumn,
@@ -20,17 +20,20 @@ from crcl.cli.options import (
     Ids,
     ImageColumn,
     Images,
+    Keep,
     Layout,
     Memory,
     MovedData,
     Precision,
+    Score,
     Settings,
     TextFeatures,
     Threshold,
+    WrongAtMost,
     moved,
     pairs_of,
 )
-from crcl.data.decoys import SHARE
+from crcl.data.decoys import KINDS, SHARE
 from crcl.data.sources import layout_of
 from crcl.errors import Interrupted
 from crcl.matchers import MATCHERS
@@ -55,12 +58,19 @@ def audit(
     report: Annotated[Path | None, typer.Option(help="Folder for a report page of the suspects.")] = None,
     threshold: Threshold = None,
     precision: Precision = None,
+    keep: Keep = None,
+    wrong_at_most: WrongAtMost = None,
+    score: Score = None,
     images: Images = None,
     suggest: Annotated[
         int, typer.Option(min=0, help="How many suspects, the worst first, get suggestions of what would match.")
     ] = SUGGESTED,
     device: Device = "auto",
     memory: Memory = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Train no network: scores that need none, in a minute.", rich_help_panel=TRAINING),
+    ] = False,
     model: Annotated[
         str | None,
         typer.Option(
@@ -97,6 +107,13 @@ def audit(
             help=f"Known mismatches to add, as a share of the pairs; {SHARE:g}, if not given.", rich_help_panel=TRAINING
         ),
     ] = None,
+    decoy_kinds: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Kinds of them, separated by commas: {', '.join(KINDS)}; random, if not given.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
@@ -126,14 +143,18 @@ def audit(
     precision and recall. Every step is saved, and the same command resumes it, so another --precision is quick. The
     method is relink, with a network or, below 4,000 pairs, by its linear model alone; --set method=crcl trains CRCL.
 
-    Without --precision and --threshold, the threshold has the best estimated F1; without decoys it is the method's
-    own: 0.1 for crcl and gsc, 0.5 for relink and for methods that divide the pairs. Where the decoys allow no estimate,
-    because they are few or have correspondences as high as the pairs, no pair is flagged.
+    Several scores judge the pairs, such as the belief after training, that of a linear model, or the cosine of vectors
+    of one model. The one that tells decoys from pairs best is taken, and told; --score takes another. A quick look
+    without a network comes first, and --quick stops there; after a training, what it added is told.
+
+    Without --precision, --threshold, --keep and --wrong-at-most, the threshold has the best estimated F1; without
+    decoys it is the method's own: 0.1 for crcl and gsc, 0.5 for relink and for methods that divide the pairs. Where the
+    decoys allow no estimate, because they are few or have correspondences as high as the pairs, no pair is flagged.
 
     Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity;
     p_wrong, the probability that the pair is mismatched, where decoys allow an estimate; truth where known; for
-    suspects other images and captions, with the beliefs in these (relink) or their similarities. A table's held-out
-    rows are not trained on, and so not judged.
+    suspects other images and captions, with the beliefs in these (relink) or their similarities; score_NAME, each
+    score. A table's held-out rows are not trained on, and so not judged.
 
     Copies of images and captions are listed in duplicates.csv beside the table, and told in columns copy_of,
     near_copy_of and generic_caption, where there are any.
@@ -141,7 +162,8 @@ def audit(
     given_data = layout_of(source, layout) is not None
     if given_data:
         home = audit_folder(source, folder)
-        run, output, report = home / "run", output or home / "audit.csv", report or home / "report"
+        run = home / ("quick" if quick else "run")
+        output, report = output or home / "audit.csv", report or home / "report"
     else:
         run, output = Run.open(source).path, output or source / "audit.csv"
     check_outputs(output, report, source)
@@ -168,10 +190,15 @@ def audit(
         text_model=text_model,
         long_captions=long_captions,
         matcher=matcher,
+        quick=quick,
+        score=score,
         threshold=threshold,
         precision=precision,
+        keep=keep,
+        wrong_at_most=wrong_at_most,
         suggest=suggest,
         decoys=decoys,
+        decoy_kinds=decoy_kinds,
         preset=preset,
         seed=seed,
         settings=settings,
@@ -185,8 +212,9 @@ def audit(
     except KeyboardInterrupt:  # the training is done: the same command resumes after it
         raise Interrupted from None
     if found.can_clean and (threshold is not None or not found.unsure):
-        chosen = {"--threshold": threshold, "--precision": precision}
+        chosen = {"--threshold": threshold, "--precision": precision, "--keep": keep, "--wrong-at-most": wrong_at_most}
         words = [word for name, value in chosen.items() if value is not None for word in (name, f"{value:g}")]
+        words += [] if score is None else ["--score", score]
         show_next(["clean", str(run), "-o", f"CLEANED{found.suffix}", *words])
 
 

@@ -14,6 +14,7 @@ from crcl.cli.options import (
     MovedData,
     Overwrite,
     Precision,
+    Score,
     TextFeatures,
     Threshold,
     WrongAtMost,
@@ -30,6 +31,7 @@ def clean(
     precision: Precision = None,
     keep: Keep = None,
     wrong_at_most: WrongAtMost = None,
+    score: Score = None,
     relink: Annotated[
         float | None,
         typer.Option(
@@ -71,6 +73,7 @@ def clean(
         precision=precision,
         keep=keep,
         wrong_at_most=wrong_at_most,
+        score=score,
         relink=relink,
         mark=mark,
         images=_images(images),

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import crcl
+from crcl.auditing.scores.of_run import MEANINGS
 from crcl.data.pairs import Pairs
 from crcl.data.sources import LAYOUTS
 from crcl.runs.describe import stored_config
@@ -48,6 +49,10 @@ Memory = Annotated[float | None, typer.Option(help="GiB for intermediate results
 Threshold = Annotated[float | None, typer.Option(help="Flag all pairs with a lower correspondence, 0 to 1.")]
 Precision = Annotated[
     float | None, typer.Option(help="Or flag as many as possible at this estimated precision, e.g. 0.95.")
+]
+Score = Annotated[
+    str | None,
+    typer.Option(help=f"What to judge by; what tells decoys from pairs best, if not given: {', '.join(MEANINGS)}."),
 ]
 Keep = Annotated[float | None, typer.Option(help="Or keep this share of the judged pairs, the best, e.g. 0.3.")]
 WrongAtMost = Annotated[

@@ -36,7 +36,8 @@ class Method(Protocol):
     def correspondence(self) -> np.ndarray:
         """Belief in each training pair, (N,): 0 suspect, 1 match."""
 
-    # A method that judges which other images a caption may belong to also has `partners`, a `Partners`.
+    # A method that judges which other images a caption may belong to also has `partners`, a `Partners`. One that judges
+    # captions by vectors that these had no part in also has `spaces(batches)`, which yields `Space`s.
 
     def begin_piece(self, piece: int) -> None:
         """Prepare to train a piece, for CRCL with fresh weights and a new optimizer."""
@@ -59,6 +60,39 @@ class Partners:
     """(N, K) int64"""
     beliefs: np.ndarray
     """(N, K) float32, in [0, 1]"""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Some pairs, with unit vectors of their images and captions that can be compared with each other."""
+
+    rows: np.ndarray
+    """(n,) int64, the pairs"""
+    images: Tensor
+    """(m, D), the images that they show"""
+    texts: Tensor
+    """(n, D), their captions"""
+    image_index: Tensor
+    """(n,) int64, the image of each pair, a row of `images`"""
+
+    @classmethod
+    def of(
+        cls,
+        rows: np.ndarray,
+        image_index: np.ndarray,
+        images: Callable[[np.ndarray], Tensor],
+        texts: Callable[[np.ndarray], Tensor],
+    ) -> "Space":
+        """The space of some pairs.
+
+        Args:
+            rows: The pairs, `(n,)`.
+            image_index: The image of every pair, `(N,)`.
+            images: Returns the vectors of images by their numbers.
+            texts: Returns the vectors of captions by theirs.
+        """
+        numbers, place = np.unique(image_index[rows], return_inverse=True)
+        return cls(rows, images(numbers), texts(rows), torch.from_numpy(place))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,26 +17,57 @@ _RIDGE = 1e-3  # keeps weights finite where decoys and pairs are separated fully
 _STREAM = 0xC0B1  # keeps the random numbers of folds apart from others drawn with the same seed
 
 
-def combined(scores: Sequence[np.ndarray], decoys: int, *, folds: int = FOLDS, seed: int = 0) -> np.ndarray:
+def combined(
+    scores: Sequence[np.ndarray],
+    decoys: int,
+    *,
+    judged: np.ndarray | None = None,
+    folds: int = FOLDS,
+    seed: int = 0,
+) -> np.ndarray:
     """One score of pairs and decoys, (N + D,) float32 between 0 and 1, low for suspects.
 
     Args:
         scores: Scores of N pairs and D decoys, decoys last, `(N + D,)` each and low for suspects. NaN where a pair has
             none: the score then says nothing about it.
         decoys: D.
+        judged: Decoys that are judged, but not learnt from, `(D,)` bool; none, if not given.
         folds: Number of parts that are judged by regressions on the others.
         seed: Seed of the division into parts.
     """
     ranks = np.stack([rank(score) for score in scores], axis=1)
     count = len(ranks)
     known = np.arange(count) >= count - decoys
+    learnt = _learnt(count, decoys, judged)
     part = _parts(count, decoys, folds, seed)
     found = np.empty(count)
     for fold in range(folds):
-        judged = part == fold
-        weights, constant = fit(ranks[~judged], known[~judged])
-        found[judged] = scipy.special.expit(-(ranks[judged] @ weights + constant))
+        own, others = part == fold, (part != fold) & learnt
+        weights, constant = fit(ranks[others], known[others])
+        found[own] = scipy.special.expit(-(ranks[own] @ weights + constant))
     return found.astype(np.float32)
+
+
+def as_belief(score: np.ndarray, decoys: int, *, judged: np.ndarray | None = None) -> np.ndarray:
+    """One score as numbers between 0 and 1 in the same order, (N + D,) float32: how little a pair is like a decoy.
+
+    Args:
+        score: Of N pairs and D decoys, decoys last, low for suspects. NaN where a pair has none: then the middle.
+        decoys: D.
+        judged: Decoys that are judged, but not learnt from, `(D,)` bool; none, if not given.
+    """
+    ranks, count = rank(score), len(score)
+    learnt = _learnt(count, decoys, judged)
+    (slope,), constant = fit(ranks[learnt, None], np.arange(count)[learnt] >= count - decoys)
+    return scipy.special.expit(-(ranks * min(slope, -_RIDGE) + constant)).astype(np.float32)
+
+
+def _learnt(count: int, decoys: int, judged: np.ndarray | None) -> np.ndarray:
+    """Which of the pairs and decoys are learnt from. (N + D,) bool"""
+    learnt = np.ones(count, dtype=bool)
+    if judged is not None:
+        learnt[count - decoys :] = ~judged
+    return learnt
 
 
 def rank(score: np.ndarray) -> np.ndarray:

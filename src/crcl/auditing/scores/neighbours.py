@@ -6,7 +6,8 @@
 
 with d = 1 - cosine, w(a, b) = exp(τ1 cos(a, b)), v_j = exp(-τ2 d(x_j, y_j)): a neighbour counts less the farther it is
 and the worse it fits itself. Pairs of the same image are no neighbours, else siblings would vouch for each other. Where
-fewer than k are found, the mean is over those.
+fewer than k are found, the mean is over those. Decoys are judged, but are nobody's neighbours; and the pair whose
+caption a decoy repeats is no neighbour of that decoy.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,13 @@ def nearest(queries: Tensor, among: Tensor, count: int) -> Tensor:
 
 
 def neighbours(
-    images: Tensor, texts: Tensor, image_index: Tensor, *, weights: Weights = FIXED, search: Search = nearest
+    images: Tensor,
+    texts: Tensor,
+    image_index: Tensor,
+    *,
+    originals: Tensor | None = None,
+    weights: Weights = FIXED,
+    search: Search = nearest,
 ) -> Tensor:
     """How well a pair agrees with its neighbours, (N,).
 
@@ -57,12 +64,17 @@ def neighbours(
         images: Unit vectors of M images, `(M, D)`.
         texts: Unit vectors of N captions, `(N, D)`, of the same space.
         image_index: The image shown with each caption, `(N,)`.
+        originals: For data whose last D pairs are decoys, the pair whose caption each repeats, `(D,)`; -1 for none.
         weights: The settings.
         search: Finds nearest rows; exact by default.
     """
+    decoys = 0 if originals is None else len(originals)
+    repeated = image_index.new_full((len(texts),), -1)
+    if originals is not None and decoys:
+        repeated[-decoys:] = originals
     own = 1 - cosine(images, texts, image_index)  # d(x_i, y_i)
-    by_image = _pairs_of_similar_images(images, image_index, weights.neighbours, search)
-    by_text = _pairs_of_similar_captions(texts, image_index, weights.neighbours, search)
+    by_image = _pairs_of_similar_images(images, image_index, weights.neighbours, search, decoys)
+    by_text = _pairs_of_similar_captions(texts, image_index, repeated, weights.neighbours, search, decoys)
     fits = torch.exp(-weights.fitting * own)
     shown = images[image_index] if len(images) != len(texts) else images.index_select(0, image_index)
     apart_captions = _term(texts, shown, by_image, fits, weights.near)
@@ -82,10 +94,11 @@ def _term(judged: Tensor, compared: Tensor, found: Tensor, fits: Tensor, near: f
     return torch.cat(parts)
 
 
-def _pairs_of_similar_images(images: Tensor, image_index: Tensor, count: int, search: Search) -> Tensor:
+def _pairs_of_similar_images(images: Tensor, image_index: Tensor, count: int, search: Search, decoys: int) -> Tensor:
     """The pairs that show the images nearest to each pair's image, without its own; -1 where there are not so many."""
-    order = torch.argsort(image_index, stable=True)  # pairs, image by image
-    sizes = torch.bincount(image_index, minlength=len(images))
+    real = image_index[: len(image_index) - decoys]
+    order = torch.argsort(real, stable=True)  # pairs, image by image
+    sizes = torch.bincount(real, minlength=len(images))
     starts = sizes.cumsum(0) - sizes
     found = search(images, images, count + 1)
     own = torch.arange(len(images), device=images.device)[:, None]
@@ -110,11 +123,14 @@ def _expanded(found: Tensor, others: Tensor, sizes: Tensor, starts: Tensor, orde
     return torch.where(there, pairs, -1)
 
 
-def _pairs_of_similar_captions(texts: Tensor, image_index: Tensor, count: int, search: Search) -> Tensor:
+def _pairs_of_similar_captions(
+    texts: Tensor, image_index: Tensor, repeated: Tensor, count: int, search: Search, decoys: int
+) -> Tensor:
     """The pairs whose captions are nearest to each pair's, without those of its own image; -1 where missing."""
-    siblings = int(torch.bincount(image_index).max())
-    found = search(texts, texts, count + siblings)
-    other = image_index[found] != image_index[:, None]
+    real = len(texts) - decoys
+    siblings = int(torch.bincount(image_index[:real]).max())
+    found = search(texts, texts[:real], count + siblings + 1)
+    other = (image_index[found] != image_index[:, None]) & (found != repeated[:, None])
     # those of other images first, in their order
     rank = torch.argsort(~other, dim=1, stable=True)[:, :count]
     return torch.where(other.gather(1, rank), found.gather(1, rank), -1)

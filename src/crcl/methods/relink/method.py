@@ -1,6 +1,7 @@
 """Relink: beliefs in the partners of captions, and training on partners that are drawn by them."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from crcl.data.text.vocabulary import Tokens
 from crcl.losses import active_complementary
 from crcl.matchers import Ensemble, Matcher
 from crcl.matchers.base import eval_mode
-from crcl.methods.base import Learner, Partners, Plan
+from crcl.methods.base import Learner, Partners, Plan, Space
 from crcl.methods.epochs import CompletedSteps
 from crcl.methods.relink import linear, posterior, sampled, search
 from crcl.methods.relink.cca import Projections
@@ -21,7 +22,7 @@ from crcl.methods.relink.inputs import Rows, Stored, bag_weights, blocks, linear
 from crcl.methods.relink.linear import LinearModel
 from crcl.methods.relink.posterior import Beliefs
 from crcl.methods.relink.settings import RelinkSettings
-from crcl.methods.relink.siblings import Network, Siblings, shared_fate
+from crcl.methods.relink.siblings import Network, Shown, Siblings, shared_fate
 from crcl.progress import Clock, StepLog
 
 LABEL = 0.5
@@ -82,6 +83,18 @@ class Relink:
     def partners(self) -> Partners:
         return Partners(self.beliefs.images, self.beliefs.others)
 
+    def spaces(self, batches: Batches) -> Iterator[Space]:
+        """The vectors by which the linear model judges, one space for each fold."""
+        shown, (images, texts) = self._shown(batches), self._rows(batches)
+        for fold, tensors in enumerate(self.projections):
+            model = Projections.from_tensors(tensors)
+            yield Space.of(
+                np.flatnonzero(shown.folds == fold),
+                shown.images,
+                partial(linear.image_vectors, images, model),
+                partial(linear.text_vectors, texts, model),
+            )
+
     def begin_piece(self, piece: int) -> None:
         self.learner.reset()
         self.averaged = AveragedModel(self.learner.module, use_buffers=True)
@@ -137,11 +150,19 @@ class Relink:
         if self._model is None:
             if batches.pairs.images > sampled.EXACT:
                 search.library(batches.pairs.images)  # refuses before long work
-            originals = np.empty(0, np.int64) if self.plan.originals is None else self.plan.originals
-            shown = linear.divide(batches.pairs.image_index, originals, folds=self.settings.folds, seed=batches.seed)
-            images, texts = self._published_rows(batches) if self.plan.matcher.pretrained else linear_rows(batches)
+            images, texts = self._rows(batches)
+            shown = self._shown(batches)
             self._model = LinearModel(images, texts, shown, dimensions=self._dimensions(), seed=batches.seed)
         return self._model
+
+    def _rows(self, batches: Batches) -> tuple[Rows, Rows]:
+        """Images and captions as the linear model reads them."""
+        return self._published_rows(batches) if self.plan.matcher.pretrained else linear_rows(batches)
+
+    def _shown(self, batches: Batches) -> Shown:
+        """The pairs, divided into folds."""
+        originals = np.empty(0, np.int64) if self.plan.originals is None else self.plan.originals
+        return linear.divide(batches.pairs.image_index, originals, folds=self.settings.folds, seed=batches.seed)
 
     def _dimensions(self) -> int:
         """Dimensions of the linear model: those of the matcher that it becomes, if any."""

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from crcl.auditing.calibration import wrong_probability
 from crcl.auditing.estimate import estimate
+from crcl.auditing.scores.calibration import wrong_probability
 
 WRONG, RIGHT = beta(1, 8), beta(6, 2)
 

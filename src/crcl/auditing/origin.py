@@ -1,0 +1,46 @@
+"""Where an audit comes from, and the suggestions that are made from it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from crcl.auditing.findings import Findings
+from crcl.auditing.partners import read_partners
+from crcl.auditing.suggestions import Suggestions, join, suggest, suggest_believed
+from crcl.data.pairs import Pairs
+from crcl.data.pictures.base import Pictures
+from crcl.progress import Progress
+from crcl.retrieval.scoring import Scorer
+from crcl.runs.folder import Run
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The run, data and scorer that an audit was made with."""
+
+    run: Run
+    conditions: str
+    """Method, matcher, noise and seed in words."""
+    method: str
+    own_threshold: float | None
+    """The method's own threshold, if it has one."""
+    data: Pairs
+    scorer: Scorer
+    pictures: Pictures | None
+    suggest: int
+    """How many suspects, the worst first, get suggestions."""
+
+
+def suggest_more(origin: Origin, found: Findings, known: Suggestions | None, progress: Progress) -> Suggestions | None:
+    """Suggestions for the worst suspects; only those that are not known yet are computed."""
+    rows = found.suspects[: origin.suggest]
+    new = rows if known is None else rows[~np.isin(rows, known.rows)]
+    if not len(new):
+        return known
+    partners = read_partners(origin.run)
+    if partners is not None:
+        made = suggest_believed(partners, found.pairs, new)
+    else:
+        with progress.task("suggestions") as advance:
+            made = suggest(origin.scorer, found.pairs, new, advance=advance)
+    return made if known is None else join(known, made)

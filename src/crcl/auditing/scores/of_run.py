@@ -1,0 +1,239 @@
+"""The scores of a run's pairs and decoys: its beliefs, its similarities, and those that need no training."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import torch
+
+from crcl.auditing.scores.combined import as_belief, combined
+from crcl.auditing.scores.consistency import consistency
+from crcl.auditing.scores.contrast import PASSES, TEMPERATURE, contrast
+from crcl.auditing.scores.cosine import cosine
+from crcl.auditing.scores.neighbours import neighbours
+from crcl.auditing.scores.rating import BY_NAME_ONLY, Rating, best, rate_all
+from crcl.config import Config
+from crcl.data.pairs import Pairs
+from crcl.data.text.vectors import TextVectors
+from crcl.errors import InputError
+from crcl.matchers import MATCHERS
+from crcl.methods.base import Space
+from crcl.progress import SILENT, Progress
+from crcl.retrieval.model import Model
+from crcl.runs.describe import stored_config
+from crcl.runs.folder import Run
+from crcl.training.build import prepare
+from crcl.training.inputs import read_data
+from crcl.training.training_data import TrainingData
+
+MEANINGS = {
+    "belief": "belief of the trained run",
+    "linear": "belief of the linear model, without a network",
+    "combined": "all of these together, by their weights on decoys",
+    "contrast": "cosine less that of random pairs",
+    "cosine": "cosine of the pair's vectors",
+    "neighbours": "agreement with pairs of similar images and captions",
+    "similarity": "similarity of the trained matcher",
+    "consistency": "likeness to the other captions of the image",
+}
+"""Every score by its name."""
+BELIEFS = ("belief", "linear")
+"""Scores that are beliefs as they are."""
+MANY = 100_000
+"""With more pairs than this, neighbours are left out, and random pairs are drawn once instead of five times."""
+
+_WIDER = 0.05  # temperature of contrast between vectors of the linear model, whose cosines differ more than CLIP's
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of N pairs, followed by D decoys; all are low for suspects."""
+
+    values: dict[str, np.ndarray]
+    """(N + D,) each, by name"""
+    kinds: np.ndarray
+    """(D,) the kind of each decoy"""
+    own: str
+    """The name of the run's own."""
+
+    @property
+    def pairs(self) -> int:
+        """N."""
+        return len(self.values[self.own]) - len(self.kinds)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The scores that there are; `combined` too, where there are several to combine."""
+        several = sum(name not in BY_NAME_ONLY for name in self.values) > 1
+        return [name for name in MEANINGS if name in self.values or (name == "combined" and several)]
+
+    def of(self, name: str) -> np.ndarray:
+        """A score of all pairs and decoys, as it is. (N + D,)"""
+        if name != "combined":
+            return self.values[name]
+        parts = [value for part, value in self.values.items() if part not in BY_NAME_ONLY]
+        return combined(parts, len(self.kinds), judged=self.kinds != "random")
+
+    def belief(self, name: str) -> np.ndarray:
+        """A score as a number between 0 and 1. (N + D,)"""
+        found = self.of(name)
+        if name in BELIEFS or name == "combined":
+            return found
+        return as_belief(found, len(self.kinds), judged=self.kinds != "random")
+
+    def ratings(self) -> dict[str, Rating]:
+        """How well each score tells random decoys from pairs, the best first."""
+        random = np.flatnonzero(self.kinds == "random") + self.pairs
+        divided = {name: _without_gaps(self.of(name)) for name in self.names}
+        return rate_all({name: (of[: self.pairs], of[random]) for name, of in divided.items()}, self.own)
+
+    def choose(self, name: str | None, ratings: dict[str, Rating]) -> str:
+        """The named score, or the best; refuses a name that there is not."""
+        if name is None:
+            return best(ratings, self.own) if ratings else self.own
+        check_score(name)
+        if name not in self.names:
+            raise InputError(f"this run has no score {name}", hint=f"it has {', '.join(self.names)}")
+        return name
+
+
+def check_score(name: str | None) -> None:
+    """Refuse, before long work, a score that is not known."""
+    if name is not None and name not in MEANINGS:
+        raise InputError(f"no score is called {name!r}", hint=f"scores: {', '.join(MEANINGS)}")
+
+
+def _without_gaps(score: np.ndarray) -> np.ndarray:
+    """Where a pair has no score, the middle one."""
+    there = ~np.isnan(score)
+    return score if there.all() else np.where(there, score, np.median(score[there]) if there.any() else 0)
+
+
+def stored_scores(run: Run) -> Scores:
+    """The scores in a run folder: its beliefs, and what the last audit of it added."""
+    own = own_score(stored_config(run))
+    beliefs = np.concatenate([run.load_ledger(), run.load_decoy_ledger()])
+    kept = run.load_scores()
+    if own not in kept or not np.array_equal(kept[own], beliefs):  # made before the training went on
+        kept = {}
+    return Scores(kept | {own: beliefs}, run.decoy_kinds(), own)
+
+
+def own_score(config: Config) -> str:
+    """The name of the beliefs of a run."""
+    return "linear" if MATCHERS[config.matcher.name].closed_form else "belief"
+
+
+def score_run(model: Model, data: Pairs, *, beside: Run | None = None, progress: Progress = SILENT) -> Scores:
+    """Compute all scores of a run's pairs and decoys, and keep them in its folder.
+
+    Args:
+        model: The run's matcher.
+        data: Its training data.
+        beside: A run on the same pairs and decoys whose scores count too.
+        progress: Receives progress.
+    """
+    known = stored_scores(model.run)
+    own = known.own
+    read = read_data(model.config, model.run, pairs=data)
+    values = dict(known.values)
+    if "similarity" not in values:
+        with progress.task("similarities") as advance:
+            values["similarity"] = model.scorer.pair_similarities(read.train, advance=advance)
+    if beside is not None and _same_decoys(beside, model.run):
+        values = {name: of for name, of in stored_scores(beside).values.items() if name != "similarity"} | values
+    if len(known.kinds) and not {"cosine", "contrast"} & set(values):
+        values |= _without_training(model, read, progress)
+    if set(values) != set(known.values):
+        model.run.save_scores(values)
+    return Scores(values, known.kinds, own)
+
+
+def _same_decoys(one: Run, other: Run) -> bool:
+    first, second = one.decoys(), other.decoys()
+    return first is not None and second is not None and np.array_equal(first, second)
+
+
+def _without_training(model: Model, data: TrainingData, progress: Progress) -> dict[str, np.ndarray]:
+    """Scores from vectors that can be compared: those of the data, if both sides are of one model, or the method's."""
+    originals = np.empty(0, np.int64) if data.decoys is None else data.decoys[:, 0]
+    pairs = len(data.clean)
+    of_one_model = _of_one_model(model.config, data)
+    names: dict[str, Callable[[Space, torch.Tensor], torch.Tensor]] = {
+        "cosine": _cosine,
+        "contrast": partial(_contrast, temperature=TEMPERATURE if of_one_model else _WIDER),
+        "neighbours": _neighbours,
+        "consistency": _consistency,
+    }
+    if pairs > MANY:
+        del names["neighbours"]
+    found = {name: np.full(len(data.train), np.nan, dtype=np.float32) for name in names}
+    done = 0
+    with progress.task("scores") as advance:
+        for space in [_given(data)] if of_one_model else _spaces(model, data):
+            repeated = _repeated(space, originals, pairs)
+            for name, score in names.items():
+                found[name][space.rows] = score(space, repeated).numpy()
+            done += len(space.rows)
+            advance(done, len(data.train))
+    # most images with a single caption: the others' consistency says little, and nothing of most pairs
+    return {name: score for name, score in found.items() if np.isnan(score[:pairs]).mean() < 0.5}
+
+
+def _cosine(space: Space, repeated: torch.Tensor) -> torch.Tensor:
+    return cosine(space.images, space.texts, space.image_index)
+
+
+def _contrast(space: Space, repeated: torch.Tensor, *, temperature: float) -> torch.Tensor:
+    passes = 1 if len(space.rows) > MANY else PASSES
+    return contrast(space.images, space.texts, space.image_index, temperature=temperature, passes=passes)
+
+
+def _neighbours(space: Space, repeated: torch.Tensor) -> torch.Tensor:
+    return neighbours(space.images, space.texts, space.image_index, originals=repeated)
+
+
+def _consistency(space: Space, repeated: torch.Tensor) -> torch.Tensor:
+    return consistency(space.texts, space.image_index, decoys=len(repeated))
+
+
+def _repeated(space: Space, originals: np.ndarray, pairs: int) -> torch.Tensor:
+    """For the decoys of a space, which are its last pairs, the place of the pair whose caption each repeats, or -1."""
+    place = np.full(pairs, -1)
+    real = space.rows < pairs
+    place[space.rows[real]] = np.flatnonzero(real)
+    return torch.from_numpy(place[originals[space.rows[~real] - pairs]])
+
+
+def _spaces(model: Model, data: TrainingData) -> Iterable[Space]:
+    """The vectors by which the run's method judges; none where it has none."""
+    method, batches = prepare(model.config, data)
+    spaces: Callable[..., Iterator[Space]] | None = getattr(method, "spaces", None)
+    state = model.run.load_state()
+    if spaces is None or state is None:
+        return []
+    method.begin_piece(0)
+    method.load_state_dict(state["method"])
+    return spaces(batches)
+
+
+def _of_one_model(config: Config, data: TrainingData) -> bool:
+    """Whether the data's vectors of images and captions can be compared as they are."""
+    texts, features = data.train.text_features, data.train.features
+    same = texts is not None and features.shape[1] == 1 and texts.shape[1] == features.shape[2]
+    return same and isinstance(data.tokens, TextVectors) and bool(config.get("matcher.aligned"))
+
+
+def _given(data: TrainingData) -> Space:
+    train = data.train
+
+    def vectors(values: np.ndarray) -> torch.Tensor:
+        return torch.nn.functional.normalize(torch.from_numpy(values), dim=1)
+
+    return Space.of(
+        np.arange(len(train)),
+        train.image_index,
+        lambda numbers: vectors(train.gather(numbers)[:, 0]),
+        lambda rows: vectors(train.gather_texts(rows)),
+    )

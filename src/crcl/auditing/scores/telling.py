@@ -1,0 +1,92 @@
+"""What scores are worth, in sentences and as a table."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from crcl.auditing.estimate import distinguishable, estimate
+from crcl.auditing.scores.of_run import MEANINGS, Scores
+from crcl.auditing.scores.rating import BY_NAME_ONLY, Rating
+
+KINDS = {
+    "random": "captions of other images",
+    "near": "captions of similar images",
+    "swap": "captions with one word exchanged",
+}
+"""Kinds of decoys in words."""
+_ADDS = 2.0  # standard errors from which training is said to add something, or to take it away
+
+
+def about_score(score: str, ratings: Mapping[str, Rating], *, named: bool = False) -> list[str]:
+    """Which score was taken, and how well it and the others tell decoys from pairs; nothing where there is one only."""
+    if len(ratings) < 2 or score not in ratings:
+        return []
+    free = {name: rating for name, rating in ratings.items() if name != score and name not in BY_NAME_ONLY}
+    others = ", ".join(f"{name} {rating.auroc:.3f}" for name, rating in free.items())
+    own = ratings[score]
+    return [
+        f"Judged by {score} ({MEANINGS[score]}), {'as asked' if named else 'which tells decoys from pairs best'}: "
+        f"AUROC {own.auroc:.3f} ± {own.error:.3f}{others and f', {others}'}."
+    ]
+
+
+def about_training(ratings: Mapping[str, Rating]) -> list[str]:
+    """What training added to the best score without it, in a sentence; nothing where only one of them is there."""
+    if "belief" not in ratings or "linear" not in ratings:
+        return []
+    quick = ratings["linear"]  # beside the belief of the run, so that the sign is turned
+    added, error = -quick.added, quick.added_error
+    if added > _ADDS * error:
+        return [f"Training added {added:.3f} ± {error:.3f} to the AUROC of the quick audit."]
+    what = "took from it" if added < -_ADDS * error else "added nothing to it that decoys can tell"
+    return [f"Training {what}: {added:+.3f} ± {error:.3f} to the AUROC of the quick audit."]
+
+
+def about_kinds(recall: Mapping[str, float]) -> list[str]:
+    """How much of each kind of mismatch is flagged, in a sentence; nothing where there is one kind only."""
+    if len(recall) < 2:
+        return []
+    parts = [f"{100 * recall[kind]:.0f} % of {words}" for kind, words in KINDS.items() if kind in recall]
+    return [f"Of decoys are flagged: {', '.join(parts[:-1])}, and {parts[-1]}."]
+
+
+def scores_table(scores: Scores, ratings: Mapping[str, Rating], taken: str) -> pa.Table:
+    """One row for each score, the best first: how well it tells decoys from pairs, and what it estimates.
+
+    Columns: score, meaning, taken, auroc and error (of decoys against pairs), rate, rate_low, rate_high (estimated
+    share of mismatched pairs), threshold (with the best estimated F1), suspects, precision, recall.
+    """
+    random = np.flatnonzero(scores.kinds == "random") + scores.pairs
+    rows = []
+    for name, rating in ratings.items():
+        row = {"score": name, "meaning": MEANINGS[name], "taken": name == taken}
+        row |= {"auroc": rating.auroc, "error": rating.error}
+        belief = scores.belief(name)
+        pairs, decoys = belief[: scores.pairs], belief[random]
+        if distinguishable(pairs, decoys):
+            found = estimate(pairs, decoys)
+            flagged = found.at(found.best_f1())
+            row |= {"rate": found.rate, "rate_low": found.low, "rate_high": found.high}
+            row |= {"threshold": flagged.threshold, "suspects": flagged.count}
+            row |= {"precision": flagged.precision, "recall": flagged.recall}
+        rows.append(row)
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+_SCHEMA = pa.schema(
+    [
+        ("score", pa.string()),
+        ("meaning", pa.string()),
+        ("taken", pa.bool_()),
+        ("auroc", pa.float64()),
+        ("error", pa.float64()),
+        ("rate", pa.float64()),
+        ("rate_low", pa.float64()),
+        ("rate_high", pa.float64()),
+        ("threshold", pa.float64()),
+        ("suspects", pa.int64()),
+        ("precision", pa.float64()),
+        ("recall", pa.float64()),
+    ]
+)

@@ -1,0 +1,39 @@
+"""What is said about scores: which was taken, what training added, and what each kind of decoy tells."""
+
+from crcl.auditing.scores.rating import Rating
+from crcl.auditing.scores.telling import about_kinds, about_score, about_training
+
+
+def test_the_taken_score_is_named_with_what_it_is_and_the_others_follow() -> None:
+    ratings = {
+        "belief": Rating(0.81, 0.004),
+        "consistency": Rating(0.805, 0.004),
+        "linear": Rating(0.80, 0.004, -0.01, 0.001),
+    }
+    (sentence,) = about_score("belief", ratings)
+    assert "belief (belief of the trained run)" in sentence
+    assert "AUROC 0.810 ± 0.004, linear 0.800." in sentence
+    assert "consistency" not in sentence  # it is not among those that are compared
+
+
+def test_nothing_is_said_of_a_single_score() -> None:
+    assert about_score("belief", {"belief": Rating(0.8, 0.01)}) == []
+    assert about_training({"belief": Rating(0.8, 0.01)}) == []
+    assert about_kinds({"random": 0.9}) == []
+
+
+def test_training_that_adds_nothing_is_said_to_add_nothing() -> None:
+    def told(added: float, error: float) -> str:
+        (sentence,) = about_training({"belief": Rating(0.8, 0.01), "linear": Rating(0.8, 0.01, -added, error)})
+        return sentence
+
+    assert told(0.02, 0.005) == "Training added 0.020 ± 0.005 to the AUROC of the quick audit."
+    assert "added nothing" in told(0.001, 0.005)
+    assert "added nothing" in told(-0.004, 0.005)
+    assert "took from it: -0.020" in told(-0.02, 0.005)
+
+
+def test_recall_is_told_for_each_kind() -> None:
+    assert about_kinds({"near": 0.6, "random": 0.95}) == [
+        "Of decoys are flagged: 95 % of captions of other images, and 60 % of captions of similar images."
+    ]
