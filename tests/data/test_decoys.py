@@ -131,10 +131,13 @@ def test_the_random_decoys_stay_the_same_beside_other_kinds(tiny: Tiny, seed: in
     ("pairs", "share", "each"), [(240, 0.05, 20), (240, 0.5, 20), (3000, 0.05, 30), (600, 0.05, 25)]
 )
 def test_other_kinds_are_a_fifth_as_many_but_neither_few_nor_more_than_a_twelfth(
-    tiny: Tiny, pairs: int, share: float, each: int
+    tiny: Tiny, pairs: int, share: float, each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = decoys.draw_kinds(grouped(tiny, of=pairs // 24), share, seed=0)
+    data = grouped(tiny, of=pairs // 24)
+    found = decoys.draw_kinds(data, share, seed=0)
     assert [(found.kinds == kind).sum() for kind in ("near", "swap")] == [each, each]
+    monkeypatch.setattr(decoys, "MOST", 15)
+    assert len(decoys.draw_kinds(data, share, seed=0, kinds=["near", "swap"])) == 30
 
 
 def test_no_caption_is_in_two_decoys(tiny: Tiny) -> None:

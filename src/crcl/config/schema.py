@@ -54,7 +54,7 @@ class DataConfig(Section):
     """Decoys to train on besides the pairs, as a share of the pairs; an audit estimates its precision from them."""
     decoy_kinds: Annotated[tuple[Kind, ...], Field(strict=False, min_length=1)] = ("random",)
     """Kinds of decoys: `random`; `near`, with the caption of a similar image; `swap`, with one word exchanged. Near and
-    swap ones are each a fifth of the random ones in number, but at least 25, and at most a twelfth of the pairs."""
+    swap ones are each a fifth of the random ones in number: 25 to 2,000, but at most a twelfth of the pairs."""
     near_copies: Annotated[float, Field(gt=0, le=1)] = 0.97
     """Cosine of centred features from which images are near copies: an audit lists them, and none is a decoy for the
     caption of the other. 1: only exact copies count."""

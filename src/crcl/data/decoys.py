@@ -24,8 +24,10 @@ SHARE = 0.05
 """Default number of decoys that an audit adds, as a share of the pairs."""
 LEAST = 50
 """Fewest decoys to draw if the share gives fewer, but at most a quarter of the pairs."""
-PART, FEWEST, MOST = 5, 25, 12
-"""Near and swap decoys are each a fifth of the random ones, but at least 25, and at most a twelfth of the pairs."""
+PART, FEWEST, MOST = 5, 25, 2000
+"""Near and swap decoys are each a fifth of the random ones in number, but at least 25 and at most 2,000."""
+TWELFTH = 12
+"""Neither are they more than a twelfth of the pairs."""
 SIMILAR = 10
 """A near decoy shows a caption of one of so many most similar images."""
 READ = 40
@@ -116,7 +118,7 @@ def draw_kinds(
     names: list[str] = ["random"] * sum(map(len, drawn))
     left = ~known.generic
     left[np.concatenate([part[:, 0] for part in drawn]) if drawn else []] = False
-    count = min(max(round(_count(share, len(pairs)) / PART), FEWEST), len(pairs) // MOST)
+    count = min(max(round(_count(share, len(pairs)) / PART), FEWEST), MOST, len(pairs) // TWELFTH)
     texts: tuple[str, ...] = ()
     if "near" in kinds:
         part = _near(known, count, np.random.default_rng([_STREAM, seed, 1]), left)
