@@ -239,3 +239,11 @@ def test_bytes_that_are_no_image_are_skipped_with_the_reason(tmp_path: Path) -> 
         "7": "empty file",
     }
     assert made.images == 6
+
+
+def test_files_that_are_counted_and_not_there_are_told(tmp_path: Path) -> None:
+    folder = write_hub(drawn(20), tmp_path / "data")
+    assert crcl.read(folder).notes == ()
+    (folder / "data" / "train-00001-of-00002.parquet").unlink()
+    assert crcl.read(folder).notes == ("1 of 2 files data/train-*-of-00002 is not there",)
+    assert crcl.read(folder / "data" / "train-00000-of-00002.parquet").notes == ()

@@ -10,6 +10,7 @@ The images are a column of structs (`bytes`, `path`) or of bytes; the captions a
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +33,8 @@ from crcl.errors import InputError
 _LOOKED_AT = 1000  # entries of a folder that are looked at to recognise it
 _KNOWN = "|".join(SPLIT_OF)
 _IN_NAME = re.compile(rf"(?:(.+?)-[0-9]{{5}}-of-[0-9]{{5}}|({_KNOWN})(?:[-_.0-9].*)?)", re.IGNORECASE)
+
+_COUNTED = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})(?=[-.])")
 
 
 class Shard(NamedTuple):
@@ -91,7 +94,7 @@ def read(location: Location) -> Content:
             part["split"] = pa.array([by_name[number]] * len(rows), pa.string())
         parts.append(pa.table(part))
         begin += len(table)
-    notes = _missing_images(images, names)
+    notes = (*(_missing_files(shards) if path.is_dir() else ()), *_missing_images(images, names))
     return Content(tidied(str(path), pa.concat_tables(parts)), images, notes)
 
 
@@ -199,6 +202,19 @@ def _read_texts(images: ParquetImages, number: int, *columns: str) -> pa.Table:
         table = file.read(columns=list(columns) or wanted)
         table.validate(full=True)  # undecodable text
         return table
+
+
+def _missing_files(shards: list[Shard]) -> Iterator[str]:
+    """A sentence about files that the names of others count, as after a download that was not finished."""
+    there: dict[tuple[str, str], set[str]] = {}
+    for shard in shards:
+        counted = _COUNTED.match(shard.name)
+        if counted is not None:
+            there.setdefault((counted[1], counted[3]), set()).add(counted[2])
+    for (name, total), numbers in there.items():
+        missing = int(total) - len(numbers)
+        if missing > 0:
+            yield f"{missing:,} of {int(total):,} files {name}-*-of-{total} {'is' if missing == 1 else 'are'} not there"
 
 
 def _missing_images(images: ParquetImages, names: pa.Array) -> tuple[str, ...]:
