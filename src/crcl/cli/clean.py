@@ -12,7 +12,6 @@ from crcl.cli.options import (
     Ids,
     Keep,
     MovedData,
-    Overwrite,
     Precision,
     Score,
     TextFeatures,
@@ -46,7 +45,9 @@ def clean(
     rewrite: Annotated[
         bool, typer.Option("--rewrite", help="Write new tars, instead of lists of what to keep.")
     ] = False,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing file; a folder is never replaced.")
+    ] = False,
     data: MovedData = None,
     features: Features = None,
     text_features: TextFeatures = None,

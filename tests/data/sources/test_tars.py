@@ -313,3 +313,15 @@ def test_the_progress_of_indexing_is_shown_in_bytes(tmp_path: Path) -> None:
     seen.clear()
     crcl.read(tmp_path / "data").source.rows()
     assert not seen
+
+
+def test_a_folder_is_not_replaced_even_if_that_is_asked_for(
+    folder: Path, audited: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    run = str(audited.run.path)
+    answer = call(capsys, monkeypatch, "clean", run, "-o", str(tmp_path / "mine"), "--threshold", "0.5", "--overwrite")
+    assert answer.code == 2
+    assert "mine: exists already, and a folder is never replaced; name a new one" in answer.err
+    told = call(capsys, monkeypatch, "clean", "--help").out.replace("│", " ")
+    assert "a folder is never replaced" in " ".join(told.split())
