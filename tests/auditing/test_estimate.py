@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from tiny import Noting, small_config, write_folder
 
 from crcl.auditing import estimate as decoys
+from crcl.auditing.scores.rating import Rating
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold
 from crcl.data import decoys as drawn_decoys
 from crcl.data.split import Split
@@ -217,6 +218,20 @@ def test_a_choice_by_what_is_kept_flags_the_rest() -> None:
         Choice(keep=1.5)
     with pytest.raises(InputError, match="estimated from decoys"):
         choose_threshold(Correspondences(pairs), Choice(wrong_at_most=0.1), **how)
+
+
+@pytest.mark.parametrize("choice", [Choice(precision=0.9), Choice(wrong_at_most=0.1)])
+def test_why_the_decoys_allow_no_estimate_is_told(choice: Choice) -> None:
+    how: dict[str, Any] = {"own": None, "method": "relink", "progress": SILENT}
+    with pytest.raises(InputError, match="and this run has none"):
+        choose_threshold(Correspondences(np.ones(9)), choice, **how)
+    high = Correspondences(np.ones(9), unsure="the decoys are high", ratings={"belief": Rating(0.5, 0.01)})
+    with pytest.raises(InputError, match="cannot be estimated: the decoys are high") as told:
+        choose_threshold(high, choice, **how)
+    assert told.value.hint == "give a {threshold}"  # more decoys would be as high
+    with pytest.raises(InputError, match="cannot be estimated: 3 are too few") as told:
+        choose_threshold(Correspondences(np.ones(9), unsure="3 are too few"), choice, **how)
+    assert told.value.hint == "train with more {decoys}, or give a {threshold}"
 
 
 def test_a_threshold_is_found_by_its_precision() -> None:

@@ -1,7 +1,9 @@
 """The findings of an audit: every training pair with its correspondence, worst first, as a table and as a file."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -54,8 +56,8 @@ class Findings:
             return detection(self.similarity, self.pairs.truth, threshold=-np.inf)
         return detection(self.correspondence, self.pairs.truth, threshold=self.threshold)
 
-    def table(self) -> pa.Table:
-        """One row per pair, worst first."""
+    def table(self, beside: Mapping[str, pa.Array] = MappingProxyType({})) -> pa.Table:
+        """One row per pair, worst first; `beside` are more columns, which stand before the suggestions."""
         rows = self.rows
         images = self.pairs.image_index[rows]
         columns = {
@@ -70,6 +72,7 @@ class Findings:
             columns["p_wrong"] = pa.array(self.p_wrong[rows].astype(np.float32))
         if self.pairs.truth is not None:
             columns["truth"] = pa.array(self.pairs.truth[rows])
+        columns |= beside
         if self.suggestions is not None:
             columns |= _suggested(self.suggestions, self.pairs, rows)
         return pa.table(columns)

@@ -1,6 +1,7 @@
 """Where an audit comes from, and the suggestions that are made from it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from crcl.auditing.partners import read_partners
 from crcl.auditing.suggestions import Suggestions, join, suggest, suggest_believed
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.base import Pictures
+from crcl.data.split import Split
+from crcl.errors import InputError
 from crcl.progress import Progress
 from crcl.retrieval.scoring import Scorer
 from crcl.runs.folder import Run
@@ -29,6 +32,21 @@ class Origin:
     pictures: Pictures | None
     suggest: int
     """How many suspects, the worst first, get suggestions."""
+
+    def not_judged(self, pairs: Split) -> list[str]:
+        """How much of a table was not judged, in a sentence; `pairs` are those that were."""
+        if not self.data.is_table:
+            return []
+        held_out, empty, skipped = self.data.unjudged(pairs)
+        lacking = f"{empty:,} without an image or a caption, " if empty else ""
+        return [f"Not judged: {held_out:,} rows held out, {lacking}{skipped:,} images skipped."]
+
+    def refuse_data(self, output: Path, pairs: Split) -> None:
+        """Refuse to write over the data."""
+        location = self.data.location
+        read = [pairs.source, "" if location is None else location.path]
+        if any(output.exists() and name and Path(name).exists() and output.samefile(name) for name in read):
+            raise InputError("that is the data itself", where=output, hint="name another file to write")
 
 
 def suggest_more(origin: Origin, found: Findings, known: Suggestions | None, progress: Progress) -> Suggestions | None:

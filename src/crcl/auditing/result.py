@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,10 +15,11 @@ from crcl.auditing.copies import Duplicates, write_duplicates
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings, check_output, write_table
 from crcl.auditing.origin import Origin, suggest_more
-from crcl.auditing.partners import check_relink, moves
+from crcl.auditing.partners import check_relink, moves, read_partners
+from crcl.auditing.reasons import Reasons, find_reasons
 from crcl.auditing.report.page import write_report
 from crcl.auditing.scores.telling import about_kinds, about_score, about_training, scores_table
-from crcl.auditing.summary import Interval, caveats, summary, unread
+from crcl.auditing.summary import Interval, caveats, precision_at, summary, unread
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
 from crcl.errors import InputError
 from crcl.metrics import Detection
@@ -45,11 +47,9 @@ class Audit:
         self, findings: Findings, correspondences: Correspondences, origin: Origin, duplicates: Duplicates
     ) -> None:
         self.findings = findings
-        self.duplicates = duplicates
-        """Images and captions that occur more than once: tables `images`, `near`, `captions` and `generic`."""
         self._correspondences = correspondences
         self._origin = origin
-        self._table: pa.Table | None = None
+        self._duplicates = duplicates
 
     @property
     def run(self) -> Run:
@@ -80,13 +80,7 @@ class Audit:
     @property
     def precision(self) -> Interval | None:
         """Estimated share of the suspects that are mismatched, with its interval; None where nothing is flagged."""
-        if self.estimate is None:
-            return None
-        interval = self.estimate.precision_interval(self.threshold)
-        if interval is None:
-            return None
-        value = self.estimate.at(self.threshold).precision
-        return Interval(value, float(np.fmin(interval[0], value)), float(np.fmax(interval[1], value)))
+        return None if self.estimate is None else precision_at(self.estimate, self.threshold)
 
     @property
     def recall(self) -> float | None:
@@ -118,6 +112,20 @@ class Audit:
         return pa.table({"threshold": kept.thresholds, "kept": kept.share, "wrong": kept.wrong})
 
     @property
+    def duplicates(self) -> Duplicates:
+        """Images and captions that occur more than once: tables `images`, `near`, `captions` and `generic`."""
+        return self._duplicates
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many suspects have each reason, in the words of the column `reason`."""
+        return self._reasons.counts()
+
+    @cached_property
+    def _reasons(self) -> Reasons:
+        return find_reasons(self.findings, self._correspondences, self.duplicates.copies, read_partners(self.run))
+
+    @property
     def correspondence(self) -> np.ndarray:
         """(N,) belief that each training pair matches, in the order of the data: 0 suspect, 1 match."""
         return self.findings.correspondence
@@ -132,26 +140,25 @@ class Audit:
         """Scores against the truth, where noise was injected; None elsewhere."""
         return self.findings.detection()
 
-    @property
+    @cached_property
     def table(self) -> pa.Table:
         """One row per training pair, worst first.
 
         Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; p_wrong (the
         probability that the pair is mismatched) where decoys allow an estimate; truth where it is known. For suspects
-        `caption_1`, `image_1`, ...: suggestions of what would match, with similarities, or with the beliefs of a run of
-        method `relink` (`image_1_belief`, and `image_1_row`, a row that shows the image). `score_NAME` for each score
-        that was computed. Where there are such copies: copy_of and near_copy_of, the image that the pair's image is a
-        copy of, and generic_caption.
+        reason and fix (why, and what would repair it), and `caption_1`, `image_1`, ...: suggestions of what would
+        match, with similarities, or with the beliefs of a run of method `relink` (`image_1_belief`, and `image_1_row`,
+        a row that shows the image). `score_NAME` for each score that was computed. Where there are such copies:
+        copy_of and near_copy_of, the image that the pair's image is a copy of, and generic_caption.
         """
-        if self._table is None:
-            self._table = self.findings.table()
-            for name in self._correspondences.ratings:
-                assert self._correspondences.scores is not None
-                values = self._correspondences.scores.of(name)[self.findings.rows].astype(np.float32)
-                self._table = self._table.append_column(f"score_{name}", pa.array(values, from_pandas=True))
-            for name, values in self.duplicates.columns(self.findings.rows).items():
-                self._table = self._table.append_column(name, values)
-        return self._table
+        rows, found = self.findings.rows, self._correspondences
+        table = self.findings.table(self._reasons.columns(rows) if self.suspect_count else {})
+        columns = {} if found.scores is None else {f"score_{name}": found.scores.of(name) for name in found.ratings}
+        for name, values in columns.items():
+            table = table.append_column(name, pa.array(values[rows].astype(np.float32), from_pandas=True))
+        for name, values in self.duplicates.columns(rows).items():
+            table = table.append_column(name, values)
+        return table
 
     @property
     def suspects(self) -> pa.Table:
@@ -181,14 +188,13 @@ class Audit:
 
     def summary(self) -> list[str]:
         """What was found, in sentences."""
+        found = summary(self.findings, self.estimate, unsure=self.unsure)
+        return [*found, *self._judged_by(), *self.duplicates.sentences()]
+
+    def _judged_by(self) -> list[str]:
         found = self._correspondences
-        return [
-            *summary(self.findings, self.estimate, unsure=self.unsure),
-            *(about_kinds(self.recalls) if self.suspect_count else []),
-            *about_score(found.score, found.ratings),
-            *about_training(found.ratings),
-            *self.duplicates.sentences(),
-        ]
+        kinds = about_kinds(self.recalls) if self.suspect_count else []
+        return [*kinds, *about_score(found.score, found.ratings), *about_training(found.ratings)]
 
     def caveats(self) -> list[str]:
         """Reasons to trust the threshold less than the order of the pairs, in sentences."""
@@ -233,7 +239,7 @@ class Audit:
         """
         path = Path(path)
         check_output(path)
-        self._refuse_data(path)
+        self._origin.refuse_data(path, self.findings.pairs)
         write_table(self.table, path)
         return path
 
@@ -279,7 +285,7 @@ class Audit:
                 estimate=self.estimate,
                 unsure=self.unsure,
                 pictures=self._origin.pictures,
-                remarks=[*remarks, *self._not_judged()],
+                remarks=[*self._judged_by(), *remarks, *self._origin.not_judged(self.findings.pairs)],
                 next_step=next_step,
                 duplicates=self.duplicates,
                 about=[("data", Path(data.name).name), ("run", self._origin.conditions)],
@@ -325,19 +331,6 @@ class Audit:
             how=Cleaning(mark=mark, overwrite=overwrite, images=images, rewrite=rewrite),
         )
 
-    def _not_judged(self) -> list[str]:
-        if not self._origin.data.is_table:
-            return []
-        held_out, empty, skipped = self._origin.data.unjudged(self.findings.pairs)
-        lacking = f"{empty:,} without an image or a caption, " if empty else ""
-        return [f"Not judged: {held_out:,} rows held out, {lacking}{skipped:,} images skipped."]
-
-    def _refuse_data(self, output: Path) -> None:
-        """Refuse to write over the data."""
-        location = self._origin.data.location
-        read = [self.findings.pairs.source, "" if location is None else location.path]
-        if any(output.exists() and name and Path(name).exists() and output.samefile(name) for name in read):
-            raise InputError("that is the data itself", where=output, hint="name another file to write")
-
     def __repr__(self) -> str:
-        return "\n".join([f"Audit of {self._origin.data.name}", *(f"  {line}" for line in self.summary())])
+        lines = [*self.summary(), *self.caveats()]
+        return "\n".join([f"Audit of {self._origin.data.name}", *(f"  {line}" for line in lines)])

@@ -100,13 +100,19 @@ def unread(made: dict[str, Any]) -> list[str]:
     ]
 
 
+def precision_at(estimate: Estimate, threshold: float) -> Interval | None:
+    """The estimated precision at a threshold with its interval; None where nothing is flagged."""
+    interval = estimate.precision_interval(threshold)
+    if interval is None:
+        return None
+    value = estimate.at(threshold).precision
+    return Interval(value, float(np.fmin(interval[0], value)), float(np.fmax(interval[1], value)))
+
+
 def precision_interval(audit: Findings, estimate: Estimate) -> str:
     """The interval of the estimated precision in percent, such as `84–92`; empty where nothing is flagged."""
-    interval = estimate.precision_interval(audit.threshold)
-    if interval is None:
-        return ""
-    precision = estimate.at(audit.threshold).precision
-    return f"{100 * np.fmin(interval[0], precision):.0f}–{100 * np.fmax(interval[1], precision):.0f}"
+    found = precision_at(estimate, audit.threshold)
+    return "" if found is None else f"{100 * found.low:.0f}–{100 * found.high:.0f}"
 
 
 def true_numbers(audit: Findings) -> tuple[float, float, float] | None:

@@ -136,14 +136,14 @@ def choose_threshold(
     if choice.threshold is not None:
         return choice.threshold
     if choice.precision is not None:
-        return _precise(found.estimate, choice.precision, progress)
+        return _precise(found, choice.precision, progress)
     if choice.keep is not None:
         if found.correspondence is None:
             raise InputError("the run has no correspondences to keep the best by", hint="give a {threshold}")
         order = np.sort(found.correspondence)
         return float(order[min(round((1 - choice.keep) * len(order)), len(order) - 1)])
     if choice.wrong_at_most is not None:
-        return _clean_enough(found.estimate, choice.wrong_at_most, progress)
+        return _clean_enough(found, choice.wrong_at_most, progress)
     if found.estimate is not None:
         return found.estimate.best_f1()
     if found.unsure:
@@ -157,12 +157,20 @@ def choose_threshold(
     return THRESHOLD if own is None else own
 
 
-def _precise(estimated: Estimate | None, precision: float, progress: Progress) -> float:
-    if estimated is None:
-        raise InputError(
-            "the precision is estimated from decoys, and this run has none or too few",
-            hint="train with {decoys}, or give a {threshold}",
-        )
+def _estimate(found: Correspondences, what: str) -> Estimate:
+    """The estimate by decoys, which `what` needs; refuses where there is none."""
+    if found.estimate is not None:
+        return found.estimate
+    if found.unsure:
+        more = "" if found.ratings else "train with more {decoys}, or "  # else their number is not what is wrong
+        raise InputError(f"{what} cannot be estimated: {found.unsure}", hint=f"{more}give a {{threshold}}")
+    raise InputError(
+        f"{what} is estimated from decoys, and this run has none", hint="train with {decoys}, or give a {threshold}"
+    )
+
+
+def _precise(known: Correspondences, precision: float, progress: Progress) -> float:
+    estimated = _estimate(known, "the precision")
     found = estimated.at_precision(precision)
     if not found:
         best = np.nanmax(estimated.precision, initial=0)
@@ -173,12 +181,8 @@ def _precise(estimated: Estimate | None, precision: float, progress: Progress) -
     return found or 0.0
 
 
-def _clean_enough(estimated: Estimate | None, share: float, progress: Progress) -> float:
-    if estimated is None:
-        raise InputError(
-            "how much of the kept is wrong is estimated from decoys, and this run has none or too few",
-            hint="train with {decoys}, or give a {threshold}",
-        )
+def _clean_enough(known: Correspondences, share: float, progress: Progress) -> float:
+    estimated = _estimate(known, "how much of the kept is wrong")
     found = estimated.at_wrong(share)
     if found is None:
         kept = estimated.kept()

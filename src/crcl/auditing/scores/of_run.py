@@ -1,7 +1,7 @@
 """The scores of a run's pairs and decoys: its beliefs, its similarities, and those that need no training."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
@@ -12,6 +12,7 @@ from crcl.auditing.scores.consistency import consistency
 from crcl.auditing.scores.contrast import PASSES, TEMPERATURE, contrast
 from crcl.auditing.scores.cosine import cosine
 from crcl.auditing.scores.neighbours import neighbours
+from crcl.auditing.scores.offsets import offsets
 from crcl.auditing.scores.rating import BY_NAME_ONLY, Rating, best, rate_all
 from crcl.config import Config
 from crcl.data.pairs import Pairs
@@ -38,6 +39,8 @@ MEANINGS = {
     "consistency": "likeness to the other captions of the image",
 }
 """Every score by its name."""
+OFFSETS = ("image_offset", "caption_offset")
+"""Kept beside the scores: how well a pair's image fits any caption, and its caption any image."""
 BELIEFS = ("belief", "linear")
 """Scores that are beliefs as they are."""
 MANY = 100_000
@@ -56,6 +59,8 @@ class Scores:
     """(D,) the kind of each decoy"""
     own: str
     """The name of the run's own."""
+    offsets: dict[str, np.ndarray] = field(default_factory=dict)
+    """(N + D,) each, by the names of `OFFSETS`; empty where an audit computed none. High ones fit everything."""
 
     @property
     def pairs(self) -> int:
@@ -117,7 +122,8 @@ def stored_scores(run: Run) -> Scores:
     kept = run.load_scores()
     if own not in kept or not np.array_equal(kept[own], beliefs):  # made before the training went on
         kept = {}
-    return Scores(kept | {own: beliefs}, run.decoy_kinds(), own)
+    beside = {name: kept.pop(name) for name in OFFSETS if name in kept}
+    return Scores(kept | {own: beliefs}, run.decoy_kinds(), own, beside)
 
 
 def own_score(config: Config) -> str:
@@ -137,17 +143,20 @@ def score_run(model: Model, data: Pairs, *, beside: Run | None = None, progress:
     known = stored_scores(model.run)
     own = known.own
     read = read_data(model.config, model.run, pairs=data)
-    values = dict(known.values)
+    values, fitting = dict(known.values), known.offsets
     if "similarity" not in values:
         with progress.task("similarities") as advance:
             values["similarity"] = model.scorer.pair_similarities(read.train, advance=advance)
     if beside is not None and _same_decoys(beside, model.run):
-        values = {name: of for name, of in stored_scores(beside).values.items() if name != "similarity"} | values
+        quick = stored_scores(beside)
+        values = {name: of for name, of in quick.values.items() if name != "similarity"} | values
+        fitting = known.offsets if "cosine" in known.values else quick.offsets
     if len(known.kinds) and not {"cosine", "contrast"} & set(values):
         values |= _without_training(model, read, progress)
+        fitting = {name: values.pop(name) for name in OFFSETS if name in values}
     if set(values) != set(known.values):
-        model.run.save_scores(values)
-    return Scores(values, known.kinds, own)
+        model.run.save_scores(values | fitting)
+    return Scores(values, known.kinds, own, fitting)
 
 
 def _same_decoys(one: Run, other: Run) -> bool:
@@ -156,7 +165,7 @@ def _same_decoys(one: Run, other: Run) -> bool:
 
 
 def _without_training(model: Model, data: TrainingData, progress: Progress) -> dict[str, np.ndarray]:
-    """Scores from vectors that can be compared: those of the data, if both sides are of one model, or the method's."""
+    """Scores and offsets from vectors of one space: those of the data, if one model made them, or the method's."""
     originals = np.empty(0, np.int64) if data.decoys is None else data.decoys[:, 0]
     pairs = len(data.clean)
     of_one_model = _of_one_model(model.config, data)
@@ -168,13 +177,16 @@ def _without_training(model: Model, data: TrainingData, progress: Progress) -> d
     }
     if pairs > MANY:
         del names["neighbours"]
-    found = {name: np.full(len(data.train), np.nan, dtype=np.float32) for name in names}
+    found = {name: np.full(len(data.train), np.nan, dtype=np.float32) for name in (*names, *OFFSETS)}
     done = 0
     with progress.task("scores") as advance:
         for space in [_given(data)] if of_one_model else _spaces(model, data):
             repeated = _repeated(space, originals, pairs)
             for name, score in names.items():
                 found[name][space.rows] = score(space, repeated).numpy()
+            everything = offsets(space.images, space.texts, space.image_index, decoys=len(repeated))
+            for name, values in zip(OFFSETS, everything, strict=True):
+                found[name][space.rows] = values.numpy()
             done += len(space.rows)
             advance(done, len(data.train))
     # most images with a single caption: the others' consistency says little, and nothing of most pairs
