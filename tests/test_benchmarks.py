@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
+from small_encoder import save_encoder
 from tiny import small_config, write_folder
 
 import crcl
@@ -16,9 +19,14 @@ from crcl.training import session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import absent
+import clipart
 import copies
 import cost
 import detection
+import downstream
+import mismatches
+import score_tables
+import scores
 import tars
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -172,3 +180,108 @@ def test_changed_copies_of_drawn_scenes_are_told_from_others(tmp_path):
     assert [line.split(":")[0] for line in changed] == list(copies.CHANGES)
     assert changed[0].endswith("100% above 0.97")
     assert copies.of_pairs(copies.Pairs.of(write_folder(tmp_path / "data")).split("train"))[0].startswith("24 images; ")
+
+
+def test_mismatches_are_of_the_kinds_that_are_told(tmp_path):
+    train = crcl.read(write_folder(tmp_path / "data", train=60)).split("train")
+    captions, kinds = mismatches.mismatched(train, {"random": 0.3, "near": 0.1, "swap": 0.2}, seed=3)
+    assert (kinds == "near").sum() == 12
+    assert (kinds == "swap").sum() == 24
+    assert 30 <= (kinds == "random").sum() <= 36
+    changed = np.array([old != new for old, new in zip(train.captions, captions, strict=True)])
+    assert not changed[kinds == ""].any()
+    assert changed[(kinds == "near") | (kinds == "swap")].all()
+    for row in np.flatnonzero(kinds == "swap"):
+        old, new = train.captions[row].split(), captions[row].split()
+        assert sum(one != other for one, other in zip(old, new, strict=True)) == 1
+    moved = (kinds == "near") | (kinds == "random")
+    assert sorted(np.array(captions)[moved]) == sorted(np.array(train.captions)[moved])
+    again = mismatches.mismatched(train, {"random": 0.3, "near": 0.1, "swap": 0.2}, seed=3)
+    assert again[0] == captions
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_scores_are_measured_against_the_truth_and_told_as_tables(tmp_path, monkeypatch, capsys, vectors):
+    data = write_folder(tmp_path / "data", train=100)
+    words = [str(data), "--work", str(tmp_path / "work"), "--rates", "0.3", "--seeds", "1"]
+    if vectors:
+        words += ["--model", str(save_encoder(tmp_path / "model", positions=80))]
+    else:
+        words += ["--picture", str(tmp_path / "reliability.png")]
+    monkeypatch.setattr(sys, "argv", ["scores.py", *words])
+    scores.main()
+    first = capsys.readouterr().out
+    assert (tmp_path / "reliability.png").is_file() != vectors
+    assert "in 1 of 1 audits." in first or "in 0 of 1 audits." in first
+    assert "| score | AUROC, random | AUROC, near | AUROC, swap |" in first
+    assert "| 30% | 0 | `" in first
+    scores.main()
+    assert capsys.readouterr().out.endswith(first)
+
+
+def test_scores_that_know_the_truth_are_told_to_be_right():
+    wrong = np.arange(1000) < 300
+    rng = np.random.default_rng(0)
+    pairs = np.where(wrong, 0.1, 0.9) + 0.05 * rng.random(1000)
+    decoys = 0.1 + 0.05 * rng.random(200)
+    row = scores.score_numbers(pairs, decoys, np.full(200, "random"), np.where(wrong, "random", ""))
+    assert (row["auroc"], row["ap"], row["precision_true"]) == (1, 1, 1)
+    assert abs(row["rate"] - 0.3) < 0.04
+    assert row["recall_true"]["all"] == pytest.approx(row["recall_told"]["random"], abs=0.05)
+    assert score_tables.calibration_error(row["reliability"]) < 0.06
+    assert score_tables.calibration_error([[50, 0.2, 0.4], [150, 0.9, 0.9]]) == pytest.approx(0.05)
+    score = {"rate": 0.2, "recall_told": {"random": 0.9, "near": 0.26}}
+    assert score_tables.corrected(score, "near") == pytest.approx(0.1)  # a fifth of 0.9, and four fifths of 0.1
+    rows = [{"best": "a", "taken": taken, "scores": {"a": {"auroc": 0.9}, "b": {"auroc": 0.7}}} for taken in "ab"]
+    said = "best by truth in 1 of 2 audits. Elsewhere it cost 0.2000 of AUROC in the mean, 0.2000 at most."
+    assert score_tables.choice(rows).endswith(said)
+
+
+def test_clip_arts_are_captioned_by_titles_and_keywords_and_audited(tmp_path, monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    for row in range(240):
+        colour = ("red", "green", "blue")[row % 3]
+        for kind in ("svg", "png"):
+            (tmp_path / kind / colour).mkdir(parents=True, exist_ok=True)
+        pixels = Image.new("RGB", (20, 12), colour)
+        pixels.putpixel((0, 0), tuple(int(part) for part in rng.integers(256, size=3)))
+        pixels.save(tmp_path / "png" / colour / f"{row}.png")
+        title = "shared" if row < 12 else f"{colour} thing {row // 3}"
+        keywords = "".join(f"<r:li>{word}</r:li>" for word in ("hash", "", colour, "0x8b", "colour"))
+        (tmp_path / "svg" / colour / f"{row}.svg").write_text(
+            '<svg xmlns:c="cc" xmlns:r="rdf" xmlns:d="http://purl.org/dc/elements/1.1/"><c:Work>'
+            f"<d:title> {title} </d:title><d:subject><r:Bag>{keywords}</r:Bag></d:subject></c:Work></svg>"
+        )
+    assert clipart.captions(tmp_path)["red/30"] == ("red thing 10", "red thing 10, red, colour")
+    monkeypatch.setattr(clipart, "pretrained", lambda packages: None)
+    monkeypatch.setattr(clipart, "last_block", lambda network, images: torch.nn.functional.avg_pool2d(images, 65))
+    words = [str(tmp_path), "--backbone", "none", "--work", str(tmp_path / "work"), "--seeds", "2"]
+    monkeypatch.setattr(sys, "argv", ["clipart.py", *words, "--pairs", "220", "--rates", "0", "0.4", "--worst", "3"])
+    clipart.main()
+    lines = capsys.readouterr().out.splitlines()
+    found = next(number for number, line in enumerate(lines) if line.startswith("| 220 | 0% "))
+    assert lines[found + 1].startswith("| 220 | 40% | ")
+    assert len(lines[found + 2 :]) == 3
+    monkeypatch.setattr(sys, "argv", ["clipart.py", *words, "--pairs", "230"])
+    with pytest.raises(SystemExit, match="228 clip arts, fewer than 230"):
+        clipart.main()
+
+
+def test_downstream_trains_on_what_each_score_keeps(tmp_path, monkeypatch, capsys):
+    data = write_folder(tmp_path / "data", train=60)
+    words = [str(data), "--work", str(tmp_path / "work"), "--rates", "0.4", "--seeds", "1"]
+    small = ["--set", "train.pieces=[1]", "--set", "matcher.embedding=8", "--set", "ledger.freeze_epochs=0"]
+    ways = ["as it is", "clean", "random", "linear", "crcl"]
+    monkeypatch.setattr(sys, "argv", ["downstream.py", *words, *small, "--ways", *ways])
+    downstream.main()
+    first = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [line.split(" | ")[0] for line in first[2:]] == [f"| {way}" for way in ways]
+    options = downstream.parse(words)
+    rows = {way: downstream.measured(options, 0.4, 0, way) for way in ways}
+    assert rows["clean"]["wrong"] == 0
+    assert (
+        rows["clean"]["pairs"] == rows["linear"]["pairs"] == rows["random"]["pairs"] < rows["as it is"]["pairs"] == 120
+    )
+    assert rows["linear"]["wrong"] < rows["random"]["wrong"]
+    with pytest.raises(SystemExit, match="other: no score of this audit, which has "):
+        downstream.measured(options, 0.4, 0, "other")
