@@ -7,6 +7,7 @@ import numpy as np
 
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings, find
+from crcl.auditing.reasons import Reasons
 from crcl.auditing.suggestions import Suggestions
 from crcl.data.split import Split
 
@@ -80,5 +81,19 @@ def made_estimate(rate: float = 0.172, decoys: int = 50) -> Estimate:
     recall = np.linspace(0, 1, 101) ** 0.1
     rng = np.random.default_rng(0)
     correspondence, decoyed = rng.beta(6, 2, 300), rng.beta(1, 20, decoys)
-    flagged = np.zeros(101, dtype=np.int64)
+    flagged = np.searchsorted(np.sort(correspondence), thresholds)
     return Estimate(rate, 0.159, 0.186, correspondence, decoyed, thresholds, flagged, precision, recall)
+
+
+def made_reasons(found: Findings) -> Reasons:
+    """Every third suspect has another reason, and another fix."""
+    turn = np.arange(len(found.suspects)) % 3
+    following = (found.suspects + 1) % len(found.pairs)
+    return Reasons(
+        found.pairs,
+        found.suspects,
+        {"neighbours": turn == 0, "elsewhere": turn == 0, "copy": turn == 1},
+        {"elsewhere": following, "copy": following},
+        np.where(turn == 0, found.pairs.image_index[following], -1),
+        np.where(turn == 1, following, -1),
+    )

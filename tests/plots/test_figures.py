@@ -98,7 +98,8 @@ def charts_of_many(truth: np.ndarray | None) -> list[Figure]:
     curves = plots.precision_recall(
         line, line, line, true_precision=line, true_recall=line, threshold=0.0123, size=(4.6, 2.9)
     )
-    return [beliefs, curves]
+    kept = plots.tradeoff(line, line / 3, true_wrong=line / 2, at=(0.5, 0.1), threshold=0.0123, size=(4.6, 2.9))
+    return [beliefs, curves, kept]
 
 
 @pytest.mark.parametrize("truth", [None, np.tile(TRUTH, 2500)], ids=["unknown truth", "known truth"])
@@ -115,8 +116,9 @@ def test_legends_lie_within_the_figure_whatever_the_counts_and_the_charts_are_al
         assert box.x0 >= 0
         assert box.y0 >= 0
         assert max(box.y1, legend.y1) <= figure.bbox.y1
-    one, other = (figure.axes[0].get_position() for figure in figures)
-    np.testing.assert_allclose(one.bounds, other.bounds)
+    one, *others = (figure.axes[0].get_position() for figure in figures)
+    for other in others:
+        np.testing.assert_allclose(one.bounds, other.bounds)
     assert one.width > 0.75  # legends do not shrink the axes
 
 

@@ -80,6 +80,13 @@ class Estimate:
         still = np.divide(wrong, left, out=np.zeros(len(left)), where=left > 0)
         return Kept(self.thresholds, left / pairs, still)
 
+    def kept_at(self, threshold: float) -> tuple[float, float]:
+        """The share of the pairs that is kept at a threshold, and the share of these that is still mismatched."""
+        at, pairs = self.at(threshold), len(self.correspondence)
+        left = pairs - at.count
+        wrong = min(self.rate * pairs * (1 - at.recall), left)
+        return left / pairs, wrong / left if left else 0.0
+
     def at_wrong(self, share: float) -> float | None:
         """The lowest threshold at which at most this share of the kept is still mismatched; None where there is none.
 

@@ -17,7 +17,7 @@ from crcl.auditing.findings import Findings, check_output, write_table
 from crcl.auditing.origin import Origin, suggest_more
 from crcl.auditing.partners import check_relink, moves, read_partners
 from crcl.auditing.reasons import Reasons, find_reasons
-from crcl.auditing.report.page import write_report
+from crcl.auditing.report.page import Details, write_report
 from crcl.auditing.scores.telling import about_kinds, about_score, about_training, scores_table
 from crcl.auditing.summary import Interval, caveats, precision_at, summary, unread
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
@@ -285,9 +285,14 @@ class Audit:
                 estimate=self.estimate,
                 unsure=self.unsure,
                 pictures=self._origin.pictures,
-                remarks=[*self._judged_by(), *remarks, *self._origin.not_judged(self.findings.pairs)],
+                remarks=[
+                    *self._judged_by(),
+                    *remarks,
+                    *self._origin.not_judged(self.findings.pairs),
+                    *unread(self.run.made),
+                ],
                 next_step=next_step,
-                duplicates=self.duplicates,
+                details=Details(self.duplicates, self._reasons, self.scores, self.recalls),
                 about=[("data", Path(data.name).name), ("run", self._origin.conditions)],
                 advance=advance,
             )

@@ -1,7 +1,7 @@
 """Figures: each is a function of plain arrays that returns a matplotlib Figure."""
 
 from crcl.plots.contact_sheet import SheetRow, sheet
-from crcl.plots.correspondence import beliefs, distributions, precision_recall
+from crcl.plots.correspondence import beliefs, distributions, precision_recall, tradeoff
 from crcl.plots.methods import comparison, epochs, overview, robustness, sweeps
 from crcl.plots.retrieval import ranks
 from crcl.plots.style import align, save, svg
@@ -27,4 +27,5 @@ __all__ = [
     "sheet",
     "svg",
     "sweeps",
+    "tradeoff",
 ]

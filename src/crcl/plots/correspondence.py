@@ -82,6 +82,46 @@ def precision_recall(
 
 
 @matplotlib.rc_context(STYLE)
+def tradeoff(
+    kept: ArrayLike,
+    wrong: ArrayLike,
+    *,
+    true_wrong: ArrayLike | None = None,
+    at: tuple[float, float] | None = None,
+    threshold: float | None = None,
+    size: tuple[float, float] = (6.0, 3.6),
+) -> Figure:
+    """The share of wrong pairs among the kept against the share that is kept, (T,) each; a thin line is the true one.
+
+    `at` is the point of the chosen threshold, which is marked.
+    """
+    figure = new_figure(*size)
+    axes = figure.add_subplot()
+    share, estimated = 100 * np.asarray(kept, dtype=np.float64), 100 * np.asarray(wrong, dtype=np.float64)
+    axes.plot(share, estimated, color=ORANGE, linewidth=2.0, label="wrong, estimated")
+    highest = estimated.max(initial=1.0)
+    if true_wrong is not None:
+        true = 100 * np.asarray(true_wrong, dtype=np.float64)
+        axes.plot(share, true, color=ORANGE, linestyle=(0, (1, 1)), linewidth=1.2, label="wrong, true")
+        highest = max(highest, true.max(initial=1.0))
+    if at is not None:
+        label = "chosen" if threshold is None else f"threshold {threshold:.3g}"
+        axes.plot(100 * at[0], 100 * at[1], "o", color=INK, markersize=7, label=label)
+        axes.axvline(100 * at[0], color=INK, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_xlim(-1, 101)
+    axes.set_ylim(0, 1.08 * highest)
+    axes.xaxis.set_major_formatter("{x:g} %")
+    axes.yaxis.set_major_formatter("{x:g} %")
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.set_xlabel("share of the pairs that is kept")
+    axes.set_ylabel("wrong among the kept")
+    axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, borderaxespad=0.4, borderpad=0)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
 def distributions(
     panels: Sequence[tuple[str, ArrayLike]],
     truths: Sequence[ArrayLike],

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_audits import HOSTILE, NAMES, hostile_audit, made_audit, made_estimate, suggestions_of
+from made_audits import HOSTILE, NAMES, hostile_audit, made_audit, made_estimate, made_reasons, suggestions_of
 from PIL import Image
 
 from crcl.auditing.copies import Duplicates
@@ -81,6 +81,7 @@ def test_no_caption_and_no_name_is_run(browser: Any, tmp_path: Path) -> None:
         estimate=made_estimate(),
         about=[(HOSTILE[0], HOSTILE[1])],
         pictures=Files(tmp_path),
+        details=report.Details(reasons=made_reasons(found)),
     )
     opened(browser, page)
     wait(browser, "12 pairs")
@@ -92,6 +93,7 @@ def test_no_caption_and_no_name_is_run(browser: Any, tmp_path: Path) -> None:
     browser.find_element(By.ID, "find").clear()
     browser.find_element(By.ID, "find").send_keys(Keys.SPACE)
     wait(browser, "12 pairs")
+    assert f"replace by {HOSTILE[2]}" in texts(browser, ".cards .fix-text")
     loaded = "return [...document.images].filter((image) => image.src && image.naturalWidth === 40).length"
     WebDriverWait(browser, 10).until(lambda driver: driver.execute_script(loaded) > 0)
     assert browser.execute_script("return typeof window.hacked") == "undefined"
@@ -160,6 +162,40 @@ def test_ten_thousand_suspects_are_filtered_sorted_and_shown_bit_by_bit(browser:
     assert browser.get_log("browser") == []
 
 
+def test_a_reason_is_pressed_to_see_only_its_pairs_and_again_to_see_all(browser: Any, tmp_path: Path) -> None:
+    found = made_audit(np.linspace(0, 0.2, 300), caption_rows=np.arange(300) + 1000)
+    details = report.Details(reasons=made_reasons(found))
+    opened(browser, report.write_report(tmp_path / "report", found, title="reasons", details=details))
+    wait(browser, "200 pairs")
+    flagged = len(found.suspects)
+    assert texts(browser, ".by-reason button") == [
+        f"no neighbour agrees {flagged // 3}",
+        f"fits another image far better {flagged // 3}",
+        f"copy of an image with another caption {flagged // 3}",
+        f"none of these {flagged // 3}",
+    ]
+    assert texts(browser, ".card:first-child .reasons li") == [
+        "no neighbour agrees",
+        "fits the image of row 1001 far better",
+    ]
+    copy, none = browser.find_elements(By.CSS_SELECTOR, ".by-reason button")[2:]
+    copy.click()
+    wait(browser, f"{flagged // 3} of 200 pairs")
+    assert texts(browser, ".cards .caption")[:2] == ["caption 1", "caption 4"]
+    assert set(texts(browser, ".cards .fix-text")) == {f"replace by caption {row + 1}" for row in range(1, 3 * 48, 3)}
+    assert (copy.get_attribute("aria-pressed"), none.get_attribute("aria-pressed")) == ("true", "false")
+    browser.find_element(By.ID, "find").send_keys("caption 4")
+    wait(browser, f"{sum('4' in str(row) for row in range(1, flagged, 3))} of 200 pairs")
+    browser.find_element(By.ID, "find").clear()
+    none.click()
+    wait(browser, f"{flagged // 3} of 200 pairs")
+    assert texts(browser, ".cards .caption")[:2] == ["caption 2", "caption 5"]
+    assert set(texts(browser, ".cards .fix-text")) == {"drop"}
+    none.click()
+    wait(browser, "200 pairs")
+    assert browser.get_log("browser") == []
+
+
 def printed_pages(browser: Any) -> int:
     """How many pages of A4 the browser prints at once, without being given time to load anything."""
     paper = {"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": True}
@@ -180,6 +216,7 @@ def test_twelve_cards_are_printed_with_their_pictures_on_three_pages(browser: An
         title="audit",
         estimate=made_estimate(),
         pictures=Files(tmp_path),
+        details=report.Details(reasons=made_reasons(found)),
     )
     cards = "[...document.querySelectorAll('.card')].slice(0, 12)"
     phone = {"width": 375, "height": 800, "deviceScaleFactor": 1, "mobile": True}
@@ -228,7 +265,7 @@ def test_copies_are_listed_below_their_sentence_and_none_is_run(browser: Any, tm
     captions = [caption for caption in HOSTILE if "\ud800" not in caption] * 2
     found = made_audit(np.linspace(0, 0.09, len(captions)), captions=captions, image_ids=(NAMES * 2)[: len(captions)])
     copies = Duplicates(found.pairs, find_copies(found.pairs))
-    opened(browser, report.write_report(tmp_path / "page", found, title="x", duplicates=copies))
+    opened(browser, report.write_report(tmp_path / "page", found, title="x", details=report.Details(copies)))
     assert texts(browser, ".copies summary") == [
         "21 images are exact copies of other images.",
         "11 captions occur more than once, in 22 pairs.",

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from made_audits import HOSTILE, NAMES, hostile_audit, made_audit, made_estimate, suggestions_of
+from made_audits import HOSTILE, NAMES, hostile_audit, made_audit, made_estimate, made_reasons, suggestions_of
 from PIL import Image
 
 from crcl import __version__
@@ -30,7 +31,8 @@ from crcl.errors import InputError, TrainingError
 TAGS = {
     *("html", "head", "meta", "link", "title", "style", "body", "header", "main", "section", "footer", "template"),
     *("script", "noscript", "h1", "h2", "h3", "p", "dl", "dt", "dd", "ol", "li", "div", "span", "b", "figure", "img"),
-    *("figcaption", "label", "input", "select", "option", "output", "button", "code"),
+    *("figcaption", "label", "input", "select", "option", "output", "button", "code", "details", "summary", "ul"),
+    *("table", "thead", "tbody", "tr", "th", "td"),
 }
 """What the template is made of."""
 
@@ -123,22 +125,6 @@ def test_small_beliefs_are_shown_with_three_digits_that_count(tmp_path: Path) ->
     assert shown == ["0", "&lt;0.000001", "0.0000413", "0.00100", "0.0208", "0.100", "0.900"]
 
 
-def test_the_precision_of_a_handful_of_flagged_pairs_or_decoys_is_not_drawn() -> None:
-    correspondence = np.linspace(0, 1, 1001)
-    found = made_audit(correspondence, truth=correspondence > 0.3)
-    figure = report._precision_recall(found, made_estimate())
-    assert figure is not None
-    lines = {line.get_label(): line.get_xydata() for line in figure.axes[0].lines}
-    x, y = np.array(lines["precision, true"]).T
-    assert x[np.isfinite(y)].min() == 0.02  # twenty flagged
-    few = replace(made_estimate(), recall=np.linspace(0, 1, 101))
-    figure = report._precision_recall(found, few)
-    assert figure is not None
-    x, y = np.array(figure.axes[0].lines[0].get_xydata()).T
-    assert x[np.isfinite(y)].min() == 0.4  # twenty of fifty decoys
-    assert np.isfinite(lines["recall, estimated"]).all()
-
-
 def test_the_page_says_what_decoys_are_what_is_next_and_what_made_it(tmp_path: Path) -> None:
     given: dict[str, Any] = {
         "title": "audit",
@@ -215,6 +201,50 @@ def test_believed_suggestions_say_where_a_caption_belongs(tmp_path: Path) -> Non
     assert "believed" not in plain.read_text("utf-8")
 
 
+def test_cards_say_why_and_what_would_repair_the_pair_and_reasons_are_counted(tmp_path: Path) -> None:
+    found = made_audit(np.linspace(0, 1, 300), caption_rows=np.arange(300) + 1000)
+    details = report.Details(reasons=made_reasons(found))
+    page = report.write_report(tmp_path / "report", found, title="audit", details=details)
+    text = page.read_text("utf-8")
+    body = text[: text.index("<template")]
+    assert "<li>no neighbour agrees</li><li>fits the image of row 1001 far better</li>" in body
+    assert "<li>copy of the image of row 1002 with another caption</li>" in body
+    fixes = re.findall(r'<span class="fix-text" dir="auto">(.*?)</span>', body)
+    assert fixes[:4] == ["relink to 1.jpg (row 1001)", "replace by caption 2", "drop", "relink to 4.jpg (row 1004)"]
+    buttons = re.findall(r'<button type="button" data-reason="(-?\d)".*?>(.*?) <span>(\d+)</span>', body)
+    assert buttons == [
+        ("1", "no neighbour agrees", "10"),
+        ("3", "fits another image far better", "10"),
+        ("4", "copy of an image with another caption", "10"),
+        ("-1", "none of these", "10"),
+    ]
+    data = open_run_data(page)
+    assert data["pairs"][0][9] == [[1, None], [3, 1001]]
+    assert data["fixes"][data["pairs"][1][10]] == "replace by caption 2"
+    assert data["pairs"][50][9:] == [[], None]  # not flagged
+    text = report.write_report(tmp_path / "report", found, title="audit").read_text("utf-8")
+    assert "data-reason=" not in text
+
+
+def test_the_page_has_the_scores_the_kinds_of_decoys_and_what_cleaning_keeps_as_tables(tmp_path: Path) -> None:
+    found = made_audit(np.linspace(0, 1, 300))
+    scores = pa.table({"score": ["linear"], "meaning": ["<b>"], "taken": [True], "auroc": [0.9], "error": [0.01]})
+    for name in ("rate", "suspects", "precision", "recall"):
+        scores = scores.append_column(name, pa.array([None], pa.float64()))
+    details = report.Details(scores=scores, recalls={"random": 0.9, "near": 0.5})
+    page = report.write_report(tmp_path / "report", found, title="a", estimate=made_estimate(), details=details)
+    text = page.read_text("utf-8")
+    assert re.findall(r"<summary>(.*?)</summary>", text) == [
+        "How much is wrong among the kept pairs",
+        "Scores that were compared",
+        "Recall by kind of decoy",
+    ]
+    assert '<th scope="row">linear: &lt;b&gt; <b class="mark">taken</b></th><td>0.900 ± 0.010</td>' in text
+    assert '<th scope="row">near: captions of similar images</th><td>50 %</td>' in text
+    assert report.OTHER_KINDS in text
+    assert re.findall("<h2>(.*?)</h2>", text)[:3] == ["Correspondence", "Precision and recall", "What cleaning keeps"]
+
+
 def test_nothing_of_the_data_is_more_than_text(tmp_path: Path) -> None:
     found = hostile_audit()
     page = report.write_report(
@@ -225,6 +255,7 @@ def test_nothing_of_the_data_is_more_than_text(tmp_path: Path) -> None:
         remarks=[HOSTILE[0]],
         next_step=(HOSTILE[2], HOSTILE[1]),
         estimate=made_estimate(),
+        details=report.Details(reasons=made_reasons(found)),
     )
     text = page.read_text("utf-8")
     assert len(re.findall(r"<script", text, re.IGNORECASE)) == 2  # the data and our own
@@ -329,7 +360,7 @@ def test_suggested_images_have_a_smaller_thumbnail(tmp_path: Path) -> None:
     )
     data = open_run_data(page)
     assert [(name, width) for name, _, width, _ in data["images"]] == [("0.jpg", 320), ("3.jpg", 128)]
-    assert data["pairs"][0][7:] == [[], [[1, 0.7]]]
+    assert data["pairs"][0][7:9] == [[], [[1, 0.7]]]
     assert shown == [(1, 2), (2, 2)]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from crcl.auditing.findings import Findings, first_shown
+from crcl.auditing.reasons import REASONS, Reasons, told
 from crcl.auditing.report.thumbnails import Thumbnail, Thumbnails
 from crcl.progress import Advance
 
@@ -17,17 +19,23 @@ SIDE, SUGGESTED_SIDE = 320, 128
 LONGEST = 500
 """Captions and names are cut to so many characters."""
 TRUTHS = ("really a mismatch", "really a match")
+FLAGGED_AT, REASONS_AT = 5, 9
+"""Places in the list of a pair."""
+_NAMES = list(REASONS)
+_CODES = {name: code for code, name in enumerate(_NAMES)}
 _UNSAFE = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
 
 class Gallery:
     """The worst pairs with their suggestions; each image and caption is stored once and referred to by number."""
 
-    def __init__(self, audit: Findings, rows: np.ndarray) -> None:
+    def __init__(self, audit: Findings, rows: np.ndarray, reasons: Reasons | None = None) -> None:
         self.audit = audit
+        self.reasons = reasons
         self.images: dict[int, int] = {}
         """Number of an image in the page, by its number in the data."""
         self.captions: dict[str, int] = {}
+        self.fixes: dict[str, int] = {}
         self.pictures: list[Thumbnail | None] = []
         pairs = audit.pairs
         self.first_shown = first_shown(pairs)
@@ -47,6 +55,7 @@ class Gallery:
                 bool(audit.correspondence[row] < audit.threshold),
                 None if pairs.truth is None else bool(pairs.truth[row]),
                 *self._suggested(place.get(int(row))),
+                *self._why(int(row)),
             ]
             for row, table_row, image in zip(rows, table_rows, own, strict=True)
         ]
@@ -74,6 +83,23 @@ class Gallery:
             ],
         )
 
+    def _why(self, row: int) -> tuple[list[list[int | None]], int | None]:
+        """The numbers of a pair's reasons, each with the row that it points to, and the number of its fix as a text."""
+        if self.reasons is None:
+            return [], None
+        fix = self.reasons.fix(row, named=plain_name)
+        found = [[_CODES[name], other] for name, other in self.reasons.of(row)]
+        return found, None if fix is None else self.fixes.setdefault(plain_caption(fix), len(self.fixes))
+
+    def counts(self) -> list[tuple[int, str, int]]:
+        """Number, words and count of each reason that pairs of the page have; the last is that of none, -1."""
+        if self.reasons is None:
+            return []
+        found = Counter(code for pair in self.pairs for code, _ in pair[REASONS_AT])
+        without = sum(pair[FLAGGED_AT] and not pair[REASONS_AT] for pair in self.pairs)
+        named = [(code, REASONS[name][0], found[code]) for name, code in _CODES.items() if found[code]]
+        return [*named, *([(-1, "none of these", without)] if named and without else [])]
+
     def _shown_in(self, image: int | np.integer) -> list[str]:
         """A row that shows an image, where suggestions are beliefs that a caption belongs to it."""
         believed = self.audit.suggestions is not None and self.audit.suggestions.fit == "belief"
@@ -97,16 +123,19 @@ class Gallery:
         content = {
             "hasCorrespondence": self.audit.has_correspondence,
             "truths": TRUTHS,
+            "reasons": list(REASONS.values()),
             "images": images,
             "captions": list(self.captions),
+            "fixes": list(self.fixes),
             "pairs": self.pairs,
         }
         return Markup(json.dumps(content, separators=(",", ":"), allow_nan=False).translate(_UNSAFE))
 
     def cards(self, count: int) -> list[dict[str, Any]]:
         """The first pairs as the template reads them."""
-        captions, cards = list(self.captions), []
-        for row, image, caption, correspondence, similarity, flagged, truth, others, images in self.pairs[:count]:
+        captions, fixes, cards = list(self.captions), list(self.fixes), []
+        for pair in self.pairs[:count]:
+            row, image, caption, correspondence, similarity, flagged, truth, others, images, reasons, fix = pair
             picture = self.pictures[image] or Thumbnail("", 0, 0)
             cards.append(
                 blank_card()
@@ -121,6 +150,8 @@ class Gallery:
                         (self.names[other], *(self.pictures[other] or ("", 0, 0)), _decimals(fit), "".join(shown_in))
                         for other, fit, *shown_in in images
                     ],
+                    "reasons": [told(_NAMES[code], other) for code, other in reasons],
+                    "fix": "" if fix is None else fixes[fix],
                 }
             )
         return cards
@@ -130,7 +161,8 @@ def blank_card() -> dict[str, Any]:
     """An empty card with one suggestion of each kind: the template that the page's script fills."""
     texts = dict.fromkeys(("row", "name", "caption", "thumb", "correspondence", "similarity", "tag"), "")
     numbers = dict.fromkeys(("width", "height", "percent"), 0)
-    return texts | numbers | {"flagged": True, "captions": [("", "")], "images": [("", "", 0, 0, "", "")]}
+    others = {"captions": [("", "")], "images": [("", "", 0, 0, "", "")], "reasons": [""], "fix": ""}
+    return texts | numbers | {"flagged": True} | others
 
 
 def _number(value: float | np.floating) -> float | None:

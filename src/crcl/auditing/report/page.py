@@ -9,24 +9,27 @@ moment leaves the old report or the new one.
 
 import base64
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
 import jinja2
 import numpy as np
+import pyarrow as pa
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
-from crcl import __version__, plots
+from crcl import __version__
 from crcl.auditing.copies import Duplicates
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings
-from crcl.auditing.report.copies import Kind, kinds_of_copies
+from crcl.auditing.reasons import Reasons
+from crcl.auditing.report.charts import charts
+from crcl.auditing.report.copies import kinds_of_copies
 from crcl.auditing.report.gallery import Gallery, blank_card, plain_caption
+from crcl.auditing.report.tables import tables
 from crcl.auditing.report.thumbnails import Thumbnails
-from crcl.auditing.summary import caveats, percent, precision_interval, summary, true_curves, true_numbers
+from crcl.auditing.summary import caveats, percent, precision_interval, summary, true_numbers
 from crcl.data.files import read_bytes
 from crcl.data.pictures.base import Pictures
 from crcl.errors import InputError
@@ -41,14 +44,14 @@ FIRST = 24
 """Cards in the HTML itself, which readers without JavaScript see."""
 PRINTED = 12
 """Cards on paper; report.css hides the others when printing."""
-FEW = 20
-"""Precision is not drawn for fewer flagged pairs or decoys than this: it would be chance."""
-CHART = (4.6, 2.9)
-"""Size of a chart in inches; its text stays legible on a phone."""
 DECOYS = (
-    "Decoys are captions of the data, each paired with a random other image and trained on like any pair. Their "
-    "correspondences show what correspondences mismatches get. This assumes that real mismatches look like random "
-    "ones: captions that are only slightly wrong are missed and not counted."
+    "Decoys are known mismatches, made of the images and captions of the data and judged like any pair. The numbers "
+    "above are estimated from random ones, each a caption with a random other image, and assume that real mismatches "
+    "look like these: captions that are only slightly wrong are missed and not counted."
+)
+OTHER_KINDS = (
+    "How many of those are found is told by the other kinds of decoys: captions of similar images, and captions with "
+    "one word exchanged."
 )
 _HEAD = b"<!doctype html>\n<!-- crcl report -->\n"
 _OURS = {"index.html", ".index.html.tmp", "thumbs", ".lock"}
@@ -65,12 +68,20 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Chart:
-    """A figure with its heading and a sentence."""
+class Details:
+    """What the report shows beside the pairs and the estimate, where it is known."""
 
-    title: str
-    text: str
-    svg: Markup
+    duplicates: Duplicates | None = None
+    """Images and captions that occur more than once."""
+    reasons: Reasons | None = None
+    """Why pairs are suspect."""
+    scores: pa.Table | None = None
+    """The scores that were compared, as `Audit.scores`."""
+    recalls: Mapping[str, float] = field(default_factory=dict)
+    """Share of decoys that are flagged, by their kind."""
+
+
+NOTHING_MORE = Details()
 
 
 def write_report(
@@ -83,7 +94,7 @@ def write_report(
     pictures: Pictures | None = None,
     remarks: Sequence[str] = (),
     next_step: tuple[str, str] | None = None,
-    duplicates: Duplicates | None = None,
+    details: Details = NOTHING_MORE,
     about: Sequence[tuple[str, str]] = (),
     most: int = MOST,
     advance: Advance | None = None,
@@ -99,7 +110,7 @@ def write_report(
         pictures: Where the images lie; without it the page has no pictures.
         remarks: More sentences for the summary.
         next_step: A command to show, and what it does.
-        duplicates: Images and captions that occur more than once.
+        details: Copies, reasons, scores and kinds of decoys.
         about: Names and values for the foot of the page.
         most: The largest number of pairs in the gallery.
         advance: Receives how many thumbnails are made.
@@ -114,7 +125,7 @@ def write_report(
         (folder / "thumbs").mkdir(parents=True, exist_ok=True)
         with locked(folder, busy="another process is writing a report here"):
             thumbnails = None if pictures is None else Thumbnails(folder / "thumbs", pictures)
-            gallery = Gallery(audit, _shown_rows(audit, most))
+            gallery = Gallery(audit, _shown_rows(audit, most), details.reasons)
             gallery.add_pictures(thumbnails, advance)
             sentences = [*summary(audit, estimate, unsure=unsure), *remarks, *caveats(audit, estimate)]
             page = _page(
@@ -125,7 +136,7 @@ def write_report(
                 title=title,
                 sentences=sentences,
                 next_step=next_step,
-                copies=kinds_of_copies(duplicates),
+                details=details,
                 about=about,
             )
             write_bytes(path, page, advice="make room and write the report again")
@@ -169,7 +180,7 @@ def _page(
     title: str,
     sentences: Sequence[str],
     next_step: tuple[str, str] | None,
-    copies: Sequence[Kind],
+    details: Details,
     about: Sequence[tuple[str, str]],
 ) -> bytes:
     files = resources.files("crcl.auditing.report") / "templates"
@@ -188,10 +199,12 @@ def _page(
         script=script,
         summary=[line.replace(" %", "\u00a0%") for line in sentences],
         next_step=next_step,
-        decoys=DECOYS if estimate is not None else "",
+        decoys=[] if estimate is None else [DECOYS, OTHER_KINDS][: 1 + (len(details.recalls) > 1)],
         tiles=_tiles(audit, estimate),
-        charts=_charts(audit, estimate),
-        copies=copies,
+        charts=charts(audit, estimate),
+        tables=tables(estimate, audit.threshold, details.scores, details.recalls),
+        copies=kinds_of_copies(details.duplicates),
+        reasons=gallery.counts(),
         gallery=_about_gallery(audit, len(gallery.pairs)),
         pictures=thumbnails is not None,
         has_correspondence=audit.has_correspondence,
@@ -255,59 +268,6 @@ def _tiles(audit: Findings, estimate: Estimate | None) -> list[Tile]:
         tiles
         if not audit.has_correspondence
         else [Tile("Pairs", f"{pairs:,}", (f"{audit.pairs.images:,} images",)), *tiles]
-    )
-
-
-def _charts(audit: Findings, estimate: Estimate | None) -> list[Chart]:
-    if not audit.has_correspondence:
-        return []
-    pairs, threshold = audit.pairs, audit.threshold
-    decoys, expected = (None, None) if estimate is None else (estimate.decoys, estimate.rate * len(pairs))
-    chart = plots.beliefs(
-        audit.correspondence,
-        pairs.truth,
-        threshold=threshold,
-        decoys=decoys,
-        expected=expected,
-        title="",
-        size=CHART,
-    )
-    curves = _precision_recall(audit, estimate)
-    plots.align([chart] if curves is None else [chart, curves])
-    text = "How many pairs have which correspondence."
-    if estimate is not None:
-        text += " The outline shows the decoys, scaled to the estimated number of mismatches."
-    charts = [Chart("Correspondence", text, Markup(plots.svg(chart, "correspondence")))]
-    if curves is None:
-        return charts
-    text = "A higher threshold flags more pairs: more of the mismatches, but also more pairs that match."
-    return [*charts, Chart("Precision and recall", text, Markup(plots.svg(curves, "precision")))]
-
-
-def _precision_recall(audit: Findings, estimate: Estimate | None) -> Figure | None:
-    """Precision and recall against the threshold, estimated and true; None where neither is known."""
-    truth = audit.pairs.truth
-    thresholds = np.linspace(0, 1, 201) if estimate is None else estimate.thresholds
-    true = None if truth is None else true_curves(audit.correspondence, truth, thresholds)
-    if estimate is not None:
-        precision, recall, label = estimate.precision, estimate.recall, "estimated"
-    elif true is not None:
-        precision, recall, label, true = *true, "true", None
-    else:
-        return None
-    flagged = np.searchsorted(np.sort(audit.correspondence), thresholds.astype(audit.correspondence.dtype))
-    few = flagged < FEW if estimate is None else (flagged < FEW) | (recall * len(estimate.decoys) < FEW)
-    precision = np.where(few, np.nan, precision)
-    true_precision, true_recall = (None, None) if true is None else (np.where(flagged < FEW, np.nan, true[0]), true[1])
-    return plots.precision_recall(
-        thresholds,
-        precision,
-        recall,
-        true_precision=true_precision,
-        true_recall=true_recall,
-        threshold=audit.threshold,
-        label=label,
-        size=CHART,
     )
 
 

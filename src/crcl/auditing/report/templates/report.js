@@ -5,8 +5,9 @@
   const at = (id) => document.getElementById(id);
   const data = JSON.parse(at("data").textContent);
   const pairs = data.pairs.map(
-    ([row, image, caption, correspondence, similarity, flagged, truth, captions, images], place) => ({
-      place, row, image, correspondence, similarity, flagged, truth, captions, images,
+    ([row, image, caption, correspondence, similarity, flagged, truth, captions, images, reasons, fix], place) => ({
+      place, row, image, correspondence, similarity, flagged, truth, captions, images, reasons,
+      fix: fix === null ? "" : data.fixes[fix],
       name: data.images[image][0],
       caption: data.captions[caption],
       words: `${data.captions[caption]}\n${data.images[image][0]}`.toLowerCase(),
@@ -25,7 +26,8 @@
   const list = at("cards"), button = at("more"), find = at("find"), order = at("order"), most = at("most");
   const levels = data.hasCorrespondence ? [...new Set(pairs.map((pair) => pair.correspondence))].sort((a, b) => a - b) : [];
   const printed = Number(list.dataset.printed);
-  let chosen = [], shown = 0, waiting = 0;
+  const buttons = [...document.querySelectorAll("[data-reason]")];
+  let chosen = [], shown = 0, waiting = 0, reason = null; // a number of data.reasons, or -1: flagged without any
 
   const number = (value) => (value === null ? "–" : value.toFixed(3));
   const digits = (value) => (value === 0 ? "0" : value < 1e-6 ? "<0.000001" : value.toPrecision(3)); // as in gallery.py
@@ -55,6 +57,15 @@
     );
   }
 
+  function why([code, row]) {
+    const item = document.createElement("li"), [plain, pointing] = data.reasons[code];
+    item.textContent = row === null ? plain : pointing.replace("{}", row);
+    return item;
+  }
+
+  const hasReason = (pair) =>
+    reason === null || (reason < 0 ? pair.flagged && !pair.reasons.length : pair.reasons.some(([code]) => code === reason));
+
   function cardOf(pair, place) {
     const card = blank.cloneNode(true);
     if (place < printed) for (const image of card.querySelectorAll("img")) image.loading = "eager"; // printing does not wait for lazy images
@@ -81,6 +92,11 @@
       item.title = item.querySelector(".small").alt = item.querySelector(".text").textContent = name;
       picture(image, item.querySelector(".small"), item.querySelector(".text"));
     });
+    part("reasons").replaceChildren(...pair.reasons.map(why));
+    part("reasons").hidden = !pair.reasons.length;
+    part("fix-text").textContent = pair.fix;
+    part("fix").hidden = !pair.fix;
+    part("why").hidden = !pair.reasons.length && !pair.fix;
     part("instead").hidden = !pair.captions.length && !pair.images.length;
     return card;
   }
@@ -101,7 +117,9 @@
       at("limit").textContent = levels.length ? digits(limit) : "–";
       most.setAttribute("aria-valuetext", at("limit").textContent);
     }
-    chosen = pairs.filter((pair) => pair.correspondence <= limit && wanted.every((word) => pair.words.includes(word)));
+    chosen = pairs.filter(
+      (pair) => pair.correspondence <= limit && hasReason(pair) && wanted.every((word) => pair.words.includes(word)),
+    );
     chosen.sort(orders[order.value]);
     list.replaceChildren();
     shown = 0;
@@ -125,6 +143,14 @@
   order.addEventListener("change", choose);
   if (most !== null) most.addEventListener("input", soon);
   button.addEventListener("click", showMore);
+  for (const one of buttons) {
+    one.addEventListener("click", () => {
+      const wanted = Number(one.dataset.reason);
+      reason = reason === wanted ? null : wanted; // pressed again: all pairs
+      for (const other of buttons) other.setAttribute("aria-pressed", String(Number(other.dataset.reason) === reason));
+      choose();
+    });
+  }
   if (most !== null) most.value = most.max = Math.max(levels.length - 1, 0); // one step per value, however small
   document.documentElement.classList.add("scripted");
   choose();
