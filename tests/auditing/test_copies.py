@@ -19,7 +19,7 @@ from tiny import Noting, call
 
 import crcl
 from crcl.auditing.copies import Duplicates, duplicates_file, find_duplicates, write_duplicates
-from crcl.auditing.report.page import write_report
+from crcl.auditing.report.page import Details, write_report
 from crcl.auditing.result import Audit
 from crcl.data.duplicates import MOST, NEAR, find_copies
 from crcl.data.pairs import Pairs
@@ -254,7 +254,7 @@ def test_training_notes_copies_between_train_and_dev(scenes: Path, audit: Audit,
 def test_hostile_names_and_captions_are_escaped_on_the_page(tmp_path: Path) -> None:
     captions = [caption for caption in HOSTILE if "\ud800" not in caption] * 2
     found = made_audit(np.linspace(0, 0.09, len(captions)), captions=captions, image_ids=(NAMES * 2)[: len(captions)])
-    page = write_report(tmp_path / "page", found, title="x", duplicates=made(found.pairs))
+    page = write_report(tmp_path / "page", found, title="x", details=Details(made(found.pairs)))
     text = page.read_text("utf-8")
     section = text[text.index('<section class="copies"') : text.index('<section class="gallery"')]
     assert "<script" not in section
