@@ -14,7 +14,7 @@ from PIL import Image
 from tiny import LEARNING, SMALL, Noting, small_config, write_folder
 
 import crcl
-from crcl.auditing import result
+from crcl.auditing import origin
 from crcl.auditing.suggestions import Suggestions
 from crcl.data.split import Split
 from crcl.progress import Clock, StepLog
@@ -133,13 +133,13 @@ def test_another_threshold_computes_only_what_is_new(audit: crcl.Audit, monkeypa
     before = audit.at(threshold=0.2)
     asked: list[int] = []
 
-    real = result.suggest
+    real = origin.suggest
 
     def counted(scorer: Scorer, pairs: Split, rows: np.ndarray, **rest: Any) -> Suggestions:
         asked.append(len(rows))
         return real(scorer, pairs, rows, **rest)
 
-    monkeypatch.setattr(result, "suggest", counted)
+    monkeypatch.setattr(origin, "suggest", counted)
     more = before.at(threshold=1.0)
     known = before.findings.suggestions
     assert asked == [more.suspect_count - (0 if known is None else len(known.rows))]

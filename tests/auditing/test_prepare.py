@@ -7,15 +7,17 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.csv
 import pytest
 from embedded import write_embeddings
 from PIL import Image
-from tiny import LEARNING, SMALL, Answer, call, command, write_folder
+from tiny import LEARNING, SMALL, Answer, Noting, call, command, write_folder
 
-from crcl.auditing.prepare import FEW, MANY, Preparation, _report_slower, plan_training, suited
+import crcl
+from crcl.auditing.prepare import FEW, KINDS_FROM, MANY, Preparation, _report_slower, plan_training, suited
 from crcl.config import Config, load
 from crcl.data import scenes
 from crcl.data.pairs import Pairs
@@ -421,6 +423,44 @@ def test_an_audit_is_trained_by_the_number_of_its_pairs_unless_it_is_told_how(tm
     assert plan("method=crcl", "train.pieces=[3,4]").train.pieces == (3, 4)
 
 
+def test_a_quick_audit_fits_the_linear_model_whatever_the_training_is_told(tmp_path: Path) -> None:
+    data = Pairs.of(write_folder(tmp_path / "data", train=60))
+    told = Preparation(
+        settings=("matcher.name=bow", "train.lr=0.01", "data.near_copies=0.9"), quick=True, preset="demo"
+    )
+    config = plan_training(data, told, pairs=30_000)
+    assert (config.method, config.matcher.name, config.data.near_copies) == ("relink", "linear", 0.9)
+
+
+def test_kinds_of_decoys_are_drawn_where_there_are_enough_pairs(tmp_path: Path) -> None:
+    data = Pairs.of(write_folder(tmp_path / "data", train=60))
+
+    def kinds(pairs: int, **given: Any) -> list[str]:
+        return list(plan_training(data, Preparation(**given), pairs=pairs).data.decoy_kinds)
+
+    assert kinds(KINDS_FROM - 1) == ["random"]
+    assert kinds(KINDS_FROM) == kinds(KINDS_FROM, quick=True) == ["random", "near", "swap"]
+    assert kinds(KINDS_FROM, decoy_kinds=["random"]) == ["random"]
+    assert kinds(KINDS_FROM, settings=('data.decoy_kinds=["random","near"]',)) == ["random", "near"]
+
+
+def test_a_quick_look_comes_first_and_what_training_adds_is_told(tmp_path: Path) -> None:
+    data = write_embeddings(tmp_path / "data", 400, image=24, text=24, shards=1)
+    lines: list[str] = []
+    options: dict[str, Any] = {"matcher": "dual", "settings": {"train.pieces": [2]}}
+    audit = crcl.audit(data, tmp_path / "audit", progress=Noting(lines), **options)
+    assert [line for line in lines if line.startswith("quick look: an estimated")]
+    assert audit.run.path == tmp_path / "audit" / "run"
+    assert {"belief", "linear", "cosine"} <= set(audit.scores["score"].to_pylist())  # type: ignore[index]
+    assert sum("the AUROC of the quick audit" in line for line in audit.summary()) == 1
+    quick = crcl.audit(data, tmp_path / "audit", quick=True)
+    assert quick.run.path == tmp_path / "audit" / "quick"
+    np.testing.assert_array_equal(
+        quick.table["score_linear"].to_numpy()[np.argsort(quick.table["row"].to_numpy())],
+        audit.table["score_linear"].to_numpy()[np.argsort(audit.table["row"].to_numpy())],
+    )
+
+
 def test_two_tables_of_one_name_do_not_share_a_folder(
     drawn: Path, audited: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -538,10 +578,12 @@ def test_a_run_that_knows_nothing_estimates_nothing(
 ) -> None:
     write_folder(tmp_path / "data", train=60)
     monkeypatch.chdir(tmp_path)
-    answer = call(capsys, monkeypatch, "audit", "data", *QUICK, "--set", "train.lr=1e-12")
+    words = ("audit", "data", *QUICK, "--set", "train.lr=1e-12")
+    answer = call(capsys, monkeypatch, *words, "--score", "belief")
     assert answer.code == 0
     assert "nothing can be estimated" in answer.err
     assert "An estimated" not in answer.out
+    assert "An estimated" in call(capsys, monkeypatch, *words).out  # the scores without training know more
 
 
 def test_where_decoys_say_nothing_no_row_is_removed_unless_a_threshold_is_given(

@@ -91,8 +91,8 @@ def audit(
             such as 0.05.
         suggest: How many suspects, the worst first, get suggestions of what would match.
         decoys: Known mismatches to add, as a share of the pairs; 0.05, if not given.
-        decoy_kinds: Kinds of them, `random` if not given: `near` ones have the caption of a similar image, `swap` ones
-            one word exchanged (docs/audit.md).
+        decoy_kinds: Kinds of them; if not given, `random`, and from 2,000 pairs on also `near`, with the caption of a
+            similar image, and `swap`, with one word exchanged (docs/audit.md).
         preset: A shipped set of settings with its own method; chosen by the data, if not given.
         seed: Seed of weights, batches and decoys; 0, if not given.
         settings: Any other settings of the training.

@@ -11,7 +11,7 @@ import numpy as np
 from crcl.auditing.making import Models, wants_vectors, with_features
 from crcl.auditing.thresholds import read_correspondences
 from crcl.config import Config, given
-from crcl.data.decoys import SHARE
+from crcl.data.decoys import KINDS, SHARE
 from crcl.data.files import SHOWN
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError
@@ -29,6 +29,8 @@ FEW = 4000
 MANY = 150_000
 """With more pairs than this, an audit fits the linear model alone on vectors, if images can be searched; else it trains
 by the preset's method, since comparing all captions with all images is slow."""
+KINDS_FROM = 2000
+"""From so many pairs on, an audit adds decoys of all kinds; with fewer, each pair that a decoy is made of is missed."""
 _SUITED = {True: "embeddings", False: "cpu"}
 """Presets for data with vectors of captions, and for other data."""
 _SCHEDULE = ("train.pieces", "train.lr_update", "ledger.freeze_epochs")
@@ -124,7 +126,7 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
         _report_slower(given(how.settings), count, config.method, progress)
     quick = None
     if _looks_first(config, count) and not (resumes and not (folder / "quick").exists()):
-        quick = _quick_look(pairs, folder / "quick", how, vectors=vectors, progress=progress)
+        quick = _quick_look(pairs, folder / "quick", how, vectors=vectors, count=count, progress=progress)
     with _explain_existing(path, exists=path.exists() and not how.overwrite):
         run = session.train(
             config, path, pairs=pairs, resume=not how.overwrite, overwrite=how.overwrite, progress=progress
@@ -138,9 +140,9 @@ def _looks_first(config: Config, pairs: int) -> bool:
     return not closed and config.data.decoys > 0 and METHODS[_closed_form()].able(pairs)
 
 
-def _quick_look(pairs: Pairs, path: Path, how: Preparation, *, vectors: bool, progress: Progress) -> Run:
+def _quick_look(pairs: Pairs, path: Path, how: Preparation, *, vectors: bool, count: int, progress: Progress) -> Run:
     """Fit the linear model, and tell what it finds before anything longer begins."""
-    config = plan_training(pairs, replace(how, quick=True), vectors=vectors)
+    config = plan_training(pairs, replace(how, quick=True), vectors=vectors, pairs=count)
     exists = (path / "config.json").is_file()
     with _explain_existing(path, exists=exists and not how.overwrite):
         run = session.train(
@@ -213,6 +215,8 @@ def plan_training(data: Pairs, how: Preparation, *, pairs: int | None = None, ve
     base = how.base() | ({} if where is None else where.absolute().settings())
     if vectors and how.text_model is not None and not how.models.aligned:
         base["matcher.aligned"] = False  # the cosine of vectors of two models means nothing
+    if how.decoy_kinds is None and pairs is not None and pairs >= KINDS_FROM:
+        base["data.decoy_kinds"] = list(KINDS)
     if how.quick:
         base |= {"method": _closed_form(), "matcher.name": _linear_matcher(vectors=vectors)}
         of_data = tuple(setting for setting in how.settings if setting.startswith("data."))

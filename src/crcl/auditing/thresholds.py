@@ -32,7 +32,7 @@ class Correspondences:
     ratings: Mapping[str, Rating] = field(default_factory=dict)
     """How well each score tells decoys from pairs, the best first; empty without decoys."""
     other_decoys: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Correspondences of decoys of other kinds than random, by kind."""
+    """Correspondences of decoys of other kinds than random, by kind: of those made of pairs that are believed."""
 
     def p_wrong(self) -> np.ndarray | None:
         """(N,) probability that each pair is mismatched; None without an estimate."""
@@ -72,15 +72,28 @@ def read_correspondences(run: Run, score: str | None = None) -> Correspondences:
     beliefs = scores.belief(chosen)
     correspondence, decoys = beliefs[: scores.pairs], beliefs[scores.pairs :]
     sure = distinguishable(correspondence, decoys[random])
+    found = estimate(correspondence, decoys[random]) if sure else None
+    believed = _believed_originals(run, correspondence, found)
     return Correspondences(
         correspondence,
-        estimate(correspondence, decoys[random]) if sure else None,
+        found,
         "" if sure else "the decoys have correspondences as high as the pairs, so nothing can be estimated from them",
         chosen,
         scores,
         ratings,
-        {str(kind): decoys[scores.kinds == kind] for kind in np.unique(scores.kinds[~random])},
+        {str(kind): decoys[believed & (scores.kinds == kind)] for kind in np.unique(scores.kinds[~random & believed])},
     )
+
+
+def _believed_originals(run: Run, correspondence: np.ndarray, found: Estimate | None) -> np.ndarray:
+    """Whether each decoy was made of a pair that is not suspect itself. (D,) bool
+
+    A caption that belongs elsewhere does not become a nearly right one by an exchanged word or a similar image.
+    """
+    drawn = run.decoys()
+    if drawn is None or found is None:
+        return np.ones(0 if drawn is None else len(drawn), dtype=bool)
+    return correspondence[drawn[:, 0]] >= found.best_f1()
 
 
 @dataclass(frozen=True)

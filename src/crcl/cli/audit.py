@@ -110,7 +110,7 @@ def audit(
     decoy_kinds: Annotated[
         str | None,
         typer.Option(
-            help=f"Kinds of them, separated by commas: {', '.join(KINDS)}; random, if not given.",
+            help=f"Kinds of them, separated by commas: {', '.join(KINDS)}; all from 2,000 pairs on, else random.",
             rich_help_panel=TRAINING,
         ),
     ] = None,

@@ -16,6 +16,12 @@ def test_the_taken_score_is_named_with_what_it_is_and_the_others_follow() -> Non
     assert "consistency" not in sentence  # it is not among those that are compared
 
 
+def test_a_score_that_hardly_tells_decoys_is_called_doubtful() -> None:
+    ratings = {"linear": Rating(0.62, 0.02), "cosine": Rating(0.6, 0.02, -0.02, 0.01)}
+    assert "upper bound" in about_score("linear", ratings)[1]
+    assert len(about_score("linear", ratings | {"linear": Rating(0.71, 0.02)})) == 1
+
+
 def test_nothing_is_said_of_a_single_score() -> None:
     assert about_score("belief", {"belief": Rating(0.8, 0.01)}) == []
     assert about_training({"belief": Rating(0.8, 0.01)}) == []

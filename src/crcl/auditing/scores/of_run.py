@@ -160,8 +160,8 @@ def score_run(model: Model, data: Pairs, *, beside: Run | None = None, progress:
 
 
 def _same_decoys(one: Run, other: Run) -> bool:
-    first, second = one.decoys(), other.decoys()
-    return first is not None and second is not None and np.array_equal(first, second)
+    first, second = one.drawn_decoys(), other.drawn_decoys()
+    return first is not None and second is not None and first.equals(second)
 
 
 def _without_training(model: Model, data: TrainingData, progress: Progress) -> dict[str, np.ndarray]:

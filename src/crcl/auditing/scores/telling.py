@@ -15,6 +15,7 @@ KINDS = {
     "swap": "captions with one word exchanged",
 }
 """Kinds of decoys in words."""
+_DOUBTFUL = 0.7  # AUROC of decoys against pairs; at most 0.7 if 60 % of the pairs are wrong, however good the score
 _ADDS = 2.0  # standard errors from which training is said to add something, or to take it away
 
 
@@ -25,10 +26,17 @@ def about_score(score: str, ratings: Mapping[str, Rating], *, named: bool = Fals
     free = {name: rating for name, rating in ratings.items() if name != score and name not in BY_NAME_ONLY}
     others = ", ".join(f"{name} {rating.auroc:.3f}" for name, rating in free.items())
     own = ratings[score]
-    return [
+    found = [
         f"Judged by {score} ({MEANINGS[score]}), {'as asked' if named else 'which tells decoys from pairs best'}: "
         f"AUROC {own.auroc:.3f} ± {own.error:.3f}{others and f', {others}'}."
     ]
+    if own.auroc < _DOUBTFUL:
+        found.append(
+            "That is low: either most pairs are wrong, or the features do not show what the captions say. The "
+            "estimated share is then an upper bound, and the true one may be far lower; features of a better model "
+            "would tell."
+        )
+    return found
 
 
 def about_training(ratings: Mapping[str, Rating]) -> list[str]:
