@@ -16,6 +16,7 @@ import argparse
 import csv
 import json
 import sys
+import warnings
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ from crcl.terminal import Terminal
 from crcl.training.inputs import audited_pairs
 
 SIDE, BATCH, SHARED = 260, 16, 10
+LARGEST = 40_000_000
+"""Pixels; larger PNGs take too long to decode, and are left out."""
 DC = "{http://purl.org/dc/elements/1.1/}"
 
 
@@ -76,13 +79,26 @@ def captions(clipart: Path) -> dict[str, tuple[str, str]]:
         name = str(path.relative_to(clipart / "svg").with_suffix(""))
         about = next((part for part in ElementTree.parse(path).iter() if part.tag.endswith("}Work")), None)
         title = " ".join((about.findtext(f"{DC}title") or "").split()) if about is not None else ""
-        if about is None or not title or not (clipart / "png" / f"{name}.png").is_file():
+        if about is None or not title or not usable(clipart / "png" / f"{name}.png"):
             continue
         subject = about.find(f"{DC}subject")
         words = [] if subject is None else [(part.text or "").strip() for part in subject.iter()]
         keywords = [word for word in words if word and not word.startswith(("hash", "0x"))]  # left by a script
         found[name] = title, ", ".join([title, *keywords])
     return found
+
+
+def usable(path: Path) -> bool:
+    """Whether there is an image of a size that can be decoded."""
+    if not path.is_file():
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        try:
+            with Image.open(path) as opened:
+                return opened.width * opened.height <= LARGEST
+        except (OSError, Image.DecompressionBombError):
+            return False
 
 
 def write(clipart: Path, folder: Path, backbone: Path) -> None:

@@ -34,7 +34,7 @@ def render(rows: Sequence[Row]) -> str:
             errors(plain),
         ]
     if mixed:
-        parts += ["Near and swap mismatches:", kinds(mixed), recalls(mixed)]
+        parts += ["Near and swap mismatches:", kinds(mixed), recalls(mixed), choice(mixed)]
     return "\n\n".join([*parts, "Reliability of p_wrong, of the score that was taken:", reliability(rows)])
 
 
