@@ -61,7 +61,7 @@ class Reasons:
         if place < 0:
             return []
         return [
-            (name, int(self.pairs.rows[self.points[name][place]]) if name in self.points else None)
+            (name, int(self._rows[self.points[name][place]]) if name in self.points else None)
             for name, holds in self.holds.items()
             if holds[place]
         ]
@@ -73,7 +73,7 @@ class Reasons:
             return None
         image, caption = self.relink[place], self.replace[place]
         if image >= 0:
-            row = self.pairs.rows[self._first_shown[image]]
+            row = self._rows[self._first_shown[image]]
             return FIXES["relink"].format(named(str(self.pairs.image_ids[image])), row)
         return FIXES["drop"] if caption < 0 else FIXES["replace"].format(self.pairs.captions[caption])
 
@@ -89,6 +89,10 @@ class Reasons:
         places = np.full(len(self.pairs), -1)
         places[self.suspects] = np.arange(len(self.suspects))
         return places
+
+    @cached_property
+    def _rows(self) -> np.ndarray:
+        return self.pairs.rows
 
     @cached_property
     def _first_shown(self) -> np.ndarray:

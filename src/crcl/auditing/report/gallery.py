@@ -38,13 +38,13 @@ class Gallery:
         self.fixes: dict[str, int] = {}
         self.pictures: list[Thumbnail | None] = []
         pairs = audit.pairs
-        self.first_shown = first_shown(pairs)
+        self.first_shown, self.rows = first_shown(pairs), pairs.rows
         own = [self._image(int(pairs.image_index[row])) for row in rows]
         self.suspected = len(self.images)
         """The first so many images belong to pairs; the others are only suggested."""
         suggested = () if audit.suggestions is None else audit.suggestions.rows
         place = {int(row): place for place, row in enumerate(suggested)}
-        table_rows = pairs.rows[rows]
+        table_rows = self.rows[rows]
         self.pairs: list[list[Any]] = [
             [
                 int(table_row),
@@ -103,7 +103,7 @@ class Gallery:
     def _shown_in(self, image: int | np.integer) -> list[str]:
         """A row that shows an image, where suggestions are beliefs that a caption belongs to it."""
         believed = self.audit.suggestions is not None and self.audit.suggestions.fit == "belief"
-        return [f"row {self.audit.pairs.rows[self.first_shown[image]]}"] if believed else []
+        return [f"row {self.rows[self.first_shown[image]]}"] if believed else []
 
     def add_pictures(self, thumbnails: Thumbnails | None, advance: Advance | None) -> None:
         """Make a thumbnail of each image."""
