@@ -132,6 +132,12 @@ def slow_fate(beliefs: np.ndarray, images: np.ndarray) -> float:
     return sum(products) / len(products) / (sum((beliefs - mean) ** 2) / len(beliefs))
 
 
+def test_where_all_are_believed_there_is_no_fate_to_share() -> None:
+    images = np.repeat(np.arange(50), 2)
+    beliefs = (0.9999 + 1e-4 * np.random.default_rng(0).random(50)[images]).astype(np.float32)
+    assert shared_fate(beliefs, images) == 0
+
+
 def test_shared_fate_is_the_correlation_of_siblings() -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 12, 40)

@@ -16,6 +16,7 @@ from crcl.methods.relink.posterior import Similarities
 
 STRENGTH = 0.5
 """Weight of a fully believed caption beside the vector of its image."""
+_SPREAD = 1e-6  # least variance of beliefs
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,16 @@ class Siblings:
 
 
 def shared_fate(beliefs: np.ndarray, images: np.ndarray) -> float:
-    """Intraclass correlation of the beliefs in captions of one image, in [0, 1]; 0 if no image has two captions."""
+    """Intraclass correlation of the beliefs in captions of one image, in [0, 1].
+
+    It is 0 if no image has two captions, or if all beliefs are nearly equal: then no caption seems to have gone astray.
+    """
     count = np.bincount(images)
     several = count > 1
     pairs = float((count * (count - 1))[several].sum())
     centred = beliefs.astype(np.float64) - beliefs.mean(dtype=np.float64)
     variance = float(np.mean(centred**2))
-    if not pairs or variance <= 1e-12:
+    if not pairs or variance <= _SPREAD:
         return 0.0
     products = np.bincount(images, centred) ** 2 - np.bincount(images, centred**2)
     return float(np.clip(products[several].sum() / pairs / variance, 0, 1))
