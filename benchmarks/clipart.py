@@ -162,7 +162,7 @@ def measured(options: argparse.Namespace, made: Path, pairs: int, rate: float, s
     audit = crcl.audit(data, folder / "audit", quick=True, suggest=0, seed=seed, progress=Terminal())
     judged = audited_pairs(audit.run, stored_config(audit.run), data)
     row: dict[str, Any] = {"pairs": pairs, "judged": len(judged), "injected": rate, "seed": seed}
-    row["decoys"] = len(audit.run.decoy_kinds())
+    row["decoys"] = int((audit.run.decoy_kinds() == "random").sum())
     if rate:
         row |= scores.judged(stored_scores(audit.run), np.where(wrong[judged.rows], "random", ""))
     else:
@@ -201,8 +201,8 @@ def choose(options: argparse.Namespace, made: Path, folder: Path, pairs: int, ra
 def render(rows: Sequence[dict[str, Any]]) -> str:
     """A line for each number of pairs and rate."""
     lines = [
-        "| pairs | injected | decoys | taken | AUROC of the taken | of `linear` | estimated rate | "
-        "precision within | recall within | off by, precision | recall |",
+        "| pairs | injected | decoys | score taken, runs | AUROC of it | of `linear` | estimated rate | precision "
+        "within its interval | recall within | precision, told less true | recall, told less true |",
         "|---" * 11 + "|",
     ]
     for pairs, rate in dict.fromkeys((row["pairs"], row["injected"]) for row in rows):

@@ -79,7 +79,7 @@ def measured(options: argparse.Namespace, shares: dict[str, float], seed: int) -
         quick=True,
         suggest=0,
         decoys=options.decoys,
-        decoy_kinds=None if len(shares) == 1 else list(KINDS),
+        decoy_kinds=list(KINDS)[: len(shares)],
         seed=seed,
         progress=Terminal(),
     )
