@@ -11,8 +11,10 @@ def test_the_taken_score_is_named_with_what_it_is_and_the_others_follow() -> Non
         "linear": Rating(0.80, 0.004, -0.01, 0.001),
     }
     (sentence,) = about_score("belief", ratings)
-    assert "belief (belief of the trained run)" in sentence
-    assert "AUROC 0.810 ± 0.004, linear 0.800." in sentence
+    assert sentence.startswith(
+        "Judged by belief, the belief of the trained run: AUROC of decoys against pairs 0.810 ± "
+    )
+    assert sentence.endswith("0.004; other scores: linear 0.800.")
     assert "consistency" not in sentence  # it is not among those that are compared
 
 

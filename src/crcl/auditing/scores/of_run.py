@@ -31,7 +31,7 @@ from crcl.training.training_data import TrainingData
 MEANINGS = {
     "belief": "belief of the trained run",
     "linear": "belief of the linear model, without a network",
-    "combined": "all of these together, by their weights on decoys",
+    "combined": "sum of these scores, with weights learnt from decoys",
     "contrast": "cosine less that of random pairs",
     "cosine": "cosine of the pair's vectors",
     "neighbours": "agreement with pairs of similar images and captions",

@@ -19,7 +19,7 @@ _DOUBTFUL = 0.7  # AUROC of decoys against pairs; at most 0.7 if 60 % of the pai
 _ADDS = 2.0  # standard errors from which training is said to add something, or to take it away
 
 
-def about_score(score: str, ratings: Mapping[str, Rating], *, named: bool = False) -> list[str]:
+def about_score(score: str, ratings: Mapping[str, Rating]) -> list[str]:
     """Which score was taken, and how well it and the others tell decoys from pairs; nothing where there is one only."""
     if len(ratings) < 2 or score not in ratings:
         return []
@@ -27,8 +27,8 @@ def about_score(score: str, ratings: Mapping[str, Rating], *, named: bool = Fals
     others = ", ".join(f"{name} {rating.auroc:.3f}" for name, rating in free.items())
     own = ratings[score]
     found = [
-        f"Judged by {score} ({MEANINGS[score]}), {'as asked' if named else 'which tells decoys from pairs best'}: "
-        f"AUROC {own.auroc:.3f} ± {own.error:.3f}{others and f', {others}'}."
+        f"Judged by {score}, the {MEANINGS[score]}: AUROC of decoys against pairs {own.auroc:.3f} ± {own.error:.3f}"
+        f"{others and f'; other scores: {others}'}."
     ]
     if own.auroc < _DOUBTFUL:
         found.append(
