@@ -89,6 +89,18 @@ def test_scores_are_computed_once(audit: crcl.Audit, monkeypatch: pytest.MonkeyP
     crcl.audit(audit.run)
 
 
+def test_many_pairs_are_scored_in_parts_that_change_no_cosine(
+    data: Path, audit: crcl.Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crcl.auditing.scores.of_run.MANY", 100)
+    monkeypatch.setattr("crcl.auditing.scores.of_run._PART", 128)
+    found = crcl.audit(data, tmp_path / "audit", quick=True)
+    values, whole = stored_scores(found.run).values, stored_scores(audit.run).values
+    assert {"neighbours", "consistency"} & set(values) == set()
+    np.testing.assert_allclose(values["cosine"], whole["cosine"], atol=1e-6)
+    assert np.corrcoef(values["contrast"], whole["contrast"])[0, 1] > 0.95
+
+
 def test_scores_of_older_beliefs_are_left(audit: crcl.Audit, tmp_path: Path) -> None:
     import shutil
 

@@ -1,5 +1,6 @@
 """The scores of a run's pairs and decoys: its beliefs, its similarities, and those that need no training."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -44,7 +45,10 @@ OFFSETS = ("image_offset", "caption_offset")
 BELIEFS = ("belief", "linear")
 """Scores that are beliefs as they are."""
 MANY = 100_000
-"""With more pairs than this, neighbours are left out, and random pairs are drawn once instead of five times."""
+"""With more pairs than this, neighbours and consistency are left out, and random pairs are drawn once instead of five
+times."""
+_PART = 65_536  # pairs at a time, of many
+_STREAM = 0x5C0E  # keeps the random numbers of parts apart from others
 
 _WIDER = 0.05  # temperature of contrast between vectors of the linear model, whose cosines differ more than CLIP's
 
@@ -171,16 +175,18 @@ def _without_training(model: Model, data: TrainingData, progress: Progress) -> d
     of_one_model = _of_one_model(model.config, data)
     names: dict[str, Callable[[Space, torch.Tensor], torch.Tensor]] = {
         "cosine": _cosine,
-        "contrast": partial(_contrast, temperature=TEMPERATURE if of_one_model else _WIDER),
+        "contrast": partial(
+            _contrast, temperature=TEMPERATURE if of_one_model else _WIDER, passes=PASSES if pairs <= MANY else 1
+        ),
         "neighbours": _neighbours,
         "consistency": _consistency,
     }
     if pairs > MANY:
-        del names["neighbours"]
+        del names["neighbours"], names["consistency"]
     found = {name: np.full(len(data.train), np.nan, dtype=np.float32) for name in (*names, *OFFSETS)}
     done = 0
     with progress.task("scores") as advance:
-        for space in [_given(data)] if of_one_model else _spaces(model, data):
+        for space in _given(data) if of_one_model else _spaces(model, data):
             repeated = _repeated(space, originals, pairs)
             for name, score in names.items():
                 found[name][space.rows] = score(space, repeated).numpy()
@@ -197,8 +203,7 @@ def _cosine(space: Space, repeated: torch.Tensor) -> torch.Tensor:
     return cosine(space.images, space.texts, space.image_index)
 
 
-def _contrast(space: Space, repeated: torch.Tensor, *, temperature: float) -> torch.Tensor:
-    passes = 1 if len(space.rows) > MANY else PASSES
+def _contrast(space: Space, repeated: torch.Tensor, *, temperature: float, passes: int) -> torch.Tensor:
     return contrast(space.images, space.texts, space.image_index, temperature=temperature, passes=passes)
 
 
@@ -237,15 +242,25 @@ def _of_one_model(config: Config, data: TrainingData) -> bool:
     return same and isinstance(data.tokens, TextVectors) and bool(config.get("matcher.aligned"))
 
 
-def _given(data: TrainingData) -> Space:
+def _given(data: TrainingData) -> Iterator[Space]:
+    """The vectors of the data; many pairs in random parts, so that never all of them are in memory."""
     train = data.train
 
     def vectors(values: np.ndarray) -> torch.Tensor:
         return torch.nn.functional.normalize(torch.from_numpy(values), dim=1)
 
-    return Space.of(
-        np.arange(len(train)),
-        train.image_index,
-        lambda numbers: vectors(train.gather(numbers)[:, 0]),
-        lambda rows: vectors(train.gather_texts(rows)),
-    )
+    for rows in _parts(len(train)):
+        yield Space.of(
+            rows,
+            train.image_index,
+            lambda numbers: vectors(train.gather(numbers)[:, 0]),
+            lambda captions: vectors(train.gather_texts(captions)),
+        )
+
+
+def _parts(count: int) -> list[np.ndarray]:
+    """All pairs, or random parts of them if they are many; each in ascending order, so that decoys are last."""
+    if count <= MANY:
+        return [np.arange(count)]
+    order = np.random.default_rng(_STREAM).permutation(count)
+    return [np.sort(part) for part in np.array_split(order, math.ceil(count / _PART))]
