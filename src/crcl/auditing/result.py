@@ -194,7 +194,11 @@ class Audit:
     def _judged_by(self) -> list[str]:
         found = self._correspondences
         kinds = about_kinds(self.recalls) if self.suspect_count else []
-        return [*kinds, *about_score(found.score, found.ratings), *about_training(found.ratings)]
+        return [
+            *kinds,
+            *about_score(found.score, found.ratings, estimated=self.estimate is not None),
+            *about_training(found.ratings),
+        ]
 
     def caveats(self) -> list[str]:
         """Reasons to trust the threshold less than the order of the pairs, in sentences."""

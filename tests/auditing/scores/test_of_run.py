@@ -123,3 +123,15 @@ def test_without_decoys_there_is_nothing_to_compare_scores_by(data: Path, tmp_pa
     assert found.score == "linear"
     with pytest.raises(InputError, match="compared by decoys"):
         crcl.audit(found.run, score="cosine")
+
+
+@pytest.mark.parametrize("constant", [("img_emb", "text_emb"), ("img_emb",), ("text_emb",)])
+def test_vectors_that_say_nothing_lead_to_no_numbers(tmp_path: Path, constant: tuple[str, ...]) -> None:
+    data = write_embeddings(tmp_path / "data", 200, image=24, text=24, shards=1)
+    for side in constant:
+        file = data / side / f"{side}_0.npy"
+        np.save(file, np.repeat(np.load(file)[:1], 200, axis=0))
+    found = crcl.audit(data, tmp_path / "audit", quick=True)
+    assert (found.rate, found.precision, found.p_wrong, found.suspect_count) == (None, None, None, 0)
+    assert "nothing can be estimated" in found.unsure
+    assert not any("upper bound" in line for line in found.summary())

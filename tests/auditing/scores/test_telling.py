@@ -22,6 +22,7 @@ def test_a_score_that_hardly_tells_decoys_is_called_doubtful() -> None:
     ratings = {"linear": Rating(0.62, 0.02), "cosine": Rating(0.6, 0.02, -0.02, 0.01)}
     assert "upper bound" in about_score("linear", ratings)[1]
     assert len(about_score("linear", ratings | {"linear": Rating(0.71, 0.02)})) == 1
+    assert len(about_score("linear", ratings, estimated=False)) == 1  # then there is nothing to doubt
 
 
 def test_nothing_is_said_of_a_single_score() -> None:

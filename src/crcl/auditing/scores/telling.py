@@ -19,8 +19,11 @@ _DOUBTFUL = 0.7  # AUROC of decoys against pairs; at most 0.7 if 60 % of the pai
 _ADDS = 2.0  # standard errors from which training is said to add something, or to take it away
 
 
-def about_score(score: str, ratings: Mapping[str, Rating]) -> list[str]:
-    """Which score was taken, and how well it and the others tell decoys from pairs; nothing where there is one only."""
+def about_score(score: str, ratings: Mapping[str, Rating], *, estimated: bool = True) -> list[str]:
+    """Which score was taken, and how well it and the others tell decoys from pairs; nothing where there is one only.
+
+    Where something is `estimated` by a score that hardly tells them apart, that is said too.
+    """
     if len(ratings) < 2 or score not in ratings:
         return []
     free = {name: rating for name, rating in ratings.items() if name != score and name not in BY_NAME_ONLY}
@@ -30,7 +33,7 @@ def about_score(score: str, ratings: Mapping[str, Rating]) -> list[str]:
         f"Judged by {score}, the {MEANINGS[score]}: AUROC of decoys against pairs {own.auroc:.3f} ± {own.error:.3f}"
         f"{others and f'; other scores: {others}'}."
     ]
-    if own.auroc < _DOUBTFUL:
+    if estimated and own.auroc < _DOUBTFUL:
         found.append(
             "That is low: either most pairs are wrong, or the features do not show what the captions say. The "
             "estimated share is then an upper bound, and the true one may be far lower; features of a better model "
