@@ -42,6 +42,8 @@ from crcl.training.inputs import audited_pairs
 SIDE, BATCH, SHARED = 260, 16, 10
 LARGEST = 40_000_000
 """Pixels; larger PNGs take too long to decode, and are left out."""
+NOISE = 1000
+"""Added to the seed of mismatches: by seed 0, audits draw what they hold out, and would hold out mismatches alone."""
 DC = "{http://purl.org/dc/elements/1.1/}"
 
 
@@ -189,7 +191,7 @@ def choose(options: argparse.Namespace, made: Path, folder: Path, pairs: int, ra
     if len(rows) < pairs:
         raise SystemExit(f"{options.clipart}: {len(rows):,} clip arts, fewer than {pairs:,}")
     names, texts = np.array(list(found))[rows], np.array([text for _, text in found.values()], dtype=object)[rows]
-    shown = texts[mismatch(np.arange(pairs), rate, seed)]
+    shown = texts[mismatch(np.arange(pairs), rate, NOISE + seed)]
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "features.npy", np.load(made / "features.npy", mmap_mode="r")[rows])
     (folder / "ids.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
