@@ -490,8 +490,8 @@ def test_images_that_are_known_by_their_row_are_not_moved(relinked: Path, traine
     run, pairs = Run.open(relinked), read(trained[0])
     by_row = Location(str(trained[0]), text_features="vectors.npy")
     with pytest.raises(InputError, match=r"images are known by their row.*pass ids="):
-        moves(run, by_row, pairs, np.ones(len(pairs), np.float32), 0.9)
-    assert moves(run, by_row, pairs, np.ones(len(pairs), np.float32), None) is None
+        moves(run, by_row, pairs, 0.9)
+    assert moves(run, by_row, pairs, None) is None
 
 
 def test_a_caption_is_moved_to_the_most_believed_image_unless_that_has_it_already() -> None:

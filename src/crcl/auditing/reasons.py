@@ -28,7 +28,7 @@ REASONS = {
     "everything": ("image that everything fits", ""),
 }
 """The reasons by name: in words, and in words that name a row, for those that point to one."""
-FIXES = {"drop": "drop", "relink": "relink to {} (row {})", "replace": "replace by {}"}
+FIXES = {"drop": "drop", "move": "relink to {} (row {})", "replace": "replace by {}"}
 """What would repair a pair, in words."""
 BELIEVED = 0.5
 """A caption belongs elsewhere if the run believes so with this probability: more than anything else."""
@@ -74,7 +74,7 @@ class Reasons:
         image, caption = self.relink[place], self.replace[place]
         if image >= 0:
             row = self._rows[self._first_shown[image]]
-            return FIXES["relink"].format(named(str(self.pairs.image_ids[image])), row)
+            return FIXES["move"].format(named(str(self.pairs.image_ids[image])), row)
         return FIXES["drop"] if caption < 0 else FIXES["replace"].format(self.pairs.captions[caption])
 
     def columns(self, rows: np.ndarray) -> dict[str, pa.Array]:
