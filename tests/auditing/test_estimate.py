@@ -356,3 +356,20 @@ def test_where_none_is_mismatched_none_is_flagged() -> None:
         found = decoys.estimate(rng.beta(40, 2, 3000), rng.beta(1, 40, 200))
         assert found.rate == 0
         assert not (found.correspondence < found.best_f1()).any()
+
+
+def test_a_score_that_hardly_sees_anything_estimates_an_upper_bound_only() -> None:
+    rng = np.random.default_rng(0)
+    known = rng.beta(2, 2, 200)
+    for shape in (2.6, 3.5):  # all match, but look nearly like decoys
+        blurred = decoys.estimate(rng.beta(shape, 2, 2000), known)
+        assert blurred.rate > 0.3
+        assert blurred.doubtful
+        assert blurred.low == 0
+        interval = blurred.precision_interval(0.5)
+        assert interval is not None
+        assert interval[0] == 0
+    wrong, right = rng.beta(1, 8, 1600), rng.beta(8, 1, 400)  # 80 % wrong, and seen
+    clear = decoys.estimate(np.concatenate([wrong, right]), rng.beta(1, 8, 200))
+    assert not clear.doubtful
+    assert clear.low > 0.5

@@ -21,6 +21,8 @@ _CAUTION = 3.0  # standard errors added to each ratio before the smallest is cho
 _SURELY = 4.0  # standard errors by which a ratio at a lower threshold must be smaller to be preferred
 _POINTS = 60  # thresholds at which the ratio is computed
 _RESAMPLES = 1000
+_MOST_DECOYS, _SEEN = 0.9, 0.7  # the share of decoys that matching pairs should be above, and how many of them should
+_NEARLY_ALL = 0.85  # a higher rate is what a score that sees nothing would tell too
 _DISTINGUISHABLE = 0.55  # AUROC of decoys against pairs
 _THRESHOLDS = 200  # candidates, each flagging half a percent of the pairs more than the one before
 _RARE = 0.05  # below this share of flagged pairs candidates are denser, for data with few mismatches
@@ -48,6 +50,15 @@ class Estimate:
     recall: np.ndarray
     """(T,) share of the mismatched that are flagged"""
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether most pairs lie among the decoys, so that the rate may be anything from 0 to the estimate.
+
+        If the estimate is right, 1 - rate of the pairs match, and a score that sees this ranks nearly all of these
+        above nine of ten decoys. Where it ranks clearly fewer there, the score does not tell what matches.
+        """
+        return _doubtful(self.correspondence, self.decoys, self.rate)
+
     def at(self, threshold: float) -> "Flagged":
         """The pairs below a threshold: how many they are, with estimated precision and recall."""
         count, recall = int((self.correspondence < threshold).sum()), float((self.decoys < threshold).mean())
@@ -58,7 +69,8 @@ class Estimate:
         """The 95 % bootstrap interval of the precision at a threshold; None where nothing is flagged."""
         if not (self.correspondence < threshold).any():
             return None
-        return _precision_interval(self.correspondence, self.decoys, threshold)
+        low, high = _precision_interval(self.correspondence, self.decoys, threshold)
+        return 0.0 if self.doubtful else low, high
 
     def best_f1(self) -> float:
         """The threshold with the best estimated F1; 0, which flags nothing, where F1 is 0 everywhere."""
@@ -126,7 +138,7 @@ def estimate(correspondence: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -
     thresholds above at least 60 % of the decoys; the plain minimum would favour ratios that are small by chance. A
     lower threshold, above at least a quarter of the decoys, has larger errors. It is preferred where its ratio is
     smaller by four standard errors, because then matching pairs lie between the two. The interval is from a bootstrap
-    over pairs and decoys.
+    over pairs and decoys; it begins at 0 where the estimate is doubtful.
     """
     below = _rate_thresholds(decoys)
     f0, g = (_counts(values, below) for values in (decoys, correspondence))
@@ -145,7 +157,7 @@ def estimate(correspondence: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -
     recall = np.searchsorted(np.sort(decoys), thresholds) / len(decoys)
     return Estimate(
         rate=float(rate),
-        low=min(float(low), float(rate)),
+        low=0.0 if _doubtful(correspondence, decoys, float(rate)) else min(float(low), float(rate)),
         high=float(high),
         correspondence=correspondence,
         decoys=decoys,
@@ -154,6 +166,12 @@ def estimate(correspondence: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -
         precision=_precision(float(rate), recall, flagged, len(correspondence)),
         recall=recall,
     )
+
+
+def _doubtful(correspondence: np.ndarray, decoys: np.ndarray, rate: float) -> bool:
+    above = float((correspondence > np.quantile(decoys, _MOST_DECOYS)).mean())
+    matching = above - (1 - _MOST_DECOYS) * rate  # without the mismatched ones that lie as high as the highest decoys
+    return rate > _NEARLY_ALL or matching < _SEEN * (1 - rate)
 
 
 def _thresholds(correspondence: np.ndarray) -> np.ndarray:

@@ -196,7 +196,7 @@ class Audit:
         kinds = about_kinds(self.recalls) if self.suspect_count else []
         return [
             *kinds,
-            *about_score(found.score, found.ratings, estimated=self.estimate is not None),
+            *about_score(found.score, found.ratings, doubtful=self.estimate is not None and self.estimate.doubtful),
             *about_training(found.ratings),
         ]
 

@@ -18,11 +18,10 @@ def test_the_taken_score_is_named_with_what_it_is_and_the_others_follow() -> Non
     assert "consistency" not in sentence  # it is not among those that are compared
 
 
-def test_a_score_that_hardly_tells_decoys_is_called_doubtful() -> None:
+def test_a_doubtful_estimate_is_said_to_be_an_upper_bound() -> None:
     ratings = {"linear": Rating(0.62, 0.02), "cosine": Rating(0.6, 0.02, -0.02, 0.01)}
-    assert "upper bound" in about_score("linear", ratings)[1]
-    assert len(about_score("linear", ratings | {"linear": Rating(0.71, 0.02)})) == 1
-    assert len(about_score("linear", ratings, estimated=False)) == 1  # then there is nothing to doubt
+    assert "upper bound" in about_score("linear", ratings, doubtful=True)[1]
+    assert len(about_score("linear", ratings)) == 1
 
 
 def test_nothing_is_said_of_a_single_score() -> None:

@@ -15,14 +15,13 @@ KINDS = {
     "swap": "captions with one word exchanged",
 }
 """Kinds of decoys in words."""
-_DOUBTFUL = 0.7  # AUROC of decoys against pairs; at most 0.7 if 60 % of the pairs are wrong, however good the score
 _ADDS = 2.0  # standard errors from which training is said to add something, or to take it away
 
 
-def about_score(score: str, ratings: Mapping[str, Rating], *, estimated: bool = True) -> list[str]:
+def about_score(score: str, ratings: Mapping[str, Rating], *, doubtful: bool = False) -> list[str]:
     """Which score was taken, and how well it and the others tell decoys from pairs; nothing where there is one only.
 
-    Where something is `estimated` by a score that hardly tells them apart, that is said too.
+    Where the estimate by this score is `doubtful`, that is said too.
     """
     if len(ratings) < 2 or score not in ratings:
         return []
@@ -33,11 +32,11 @@ def about_score(score: str, ratings: Mapping[str, Rating], *, estimated: bool = 
         f"Judged by {score}, the {MEANINGS[score]}: AUROC of decoys against pairs {own.auroc:.3f} ± {own.error:.3f}"
         f"{others and f'; other scores: {others}'}."
     ]
-    if estimated and own.auroc < _DOUBTFUL:
+    if doubtful:
         found.append(
-            "That is low: either most pairs are wrong, or the features do not show what the captions say. The "
-            "estimated share is then an upper bound, and the true one may be far lower; features of a better model "
-            "would tell."
+            "Most pairs lie among the decoys: the features do not show what the captions say, or nearly all pairs are "
+            "wrong. The estimated share is an upper bound, and the true one may be far lower; features of a better "
+            "model would tell."
         )
     return found
 
