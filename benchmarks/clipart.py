@@ -8,8 +8,8 @@ A caption is the title and the keywords that stand in the SVG; features are thos
 EfficientNet-Lite2, the mean of its last block. Titles that ten clip arts or more share are left out unless `--all` is
 given. With `--model`, a sentence encoder, captions become vectors. Each seed draws other clip arts. At each rate
 captions are exchanged among so many pairs: AUROC, precision and recall are measured against these alone, so that a
-title that was wrong from the start counts as right. All goes to WORK; what is there is not measured again. `--worst 50`
-prints the most suspect pairs of the first audit without injected mismatches.
+title that was wrong from the start counts as right. Data, audits and results are written to WORK; an audit whose result
+is there is not repeated. `--worst 50` prints the most suspect pairs of the first audit without injected mismatches.
 """
 
 import argparse
@@ -31,7 +31,6 @@ from PIL import Image
 from scipy.stats import binomtest
 
 import crcl
-from crcl.auditing.scores.of_run import stored_scores
 from crcl.data.duplicates import folded
 from crcl.data.noise import mismatch
 from crcl.experiments.tables import spread
@@ -166,7 +165,7 @@ def measured(options: argparse.Namespace, made: Path, pairs: int, rate: float, s
     row: dict[str, Any] = {"pairs": pairs, "judged": len(judged), "injected": rate, "seed": seed}
     row["decoys"] = int((audit.run.decoy_kinds() == "random").sum())
     if rate:
-        row |= scores.judged(stored_scores(audit.run), np.where(wrong[judged.rows], "random", ""))
+        row |= scores.judged(audit.run, np.where(wrong[judged.rows], "random", ""))
     else:
         told = audit.rate
         row |= {"taken": audit.score, "told": None if told is None else [float(told), told.low, told.high]}

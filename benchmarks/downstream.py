@@ -6,8 +6,8 @@ DATA is a precomp folder (measured: Flickr8k). At each rate that share of the tr
 quick audit judges the pairs by its scores. Of each score, as many pairs are kept as truly match, the most believed, so
 that all ways train on the same number of pairs: what differs is which. `crcl` cleans by the beliefs that a whole
 training by CRCL ends with (named in `--ways` it is trained too); `random` keeps random pairs. On what is kept a
-matcher is trained by InfoNCE for 13 epochs; its test rSum is that of the epoch with the best dev rSum. All goes to
-WORK; what is there is not trained again.
+matcher is trained by InfoNCE for 13 epochs; its test rSum is that of the epoch with the best dev rSum. Data and runs
+are written to WORK, and a run that is finished there is not trained again.
 """
 
 import argparse

@@ -138,21 +138,12 @@ def recalls(rows: Sequence[Row]) -> str:
         told, true = own["recall_told"], own["recall_true"]
         cells = [f"{own['rate']:.1%} / {row['rate']:.1%}", f"{told['random']:.0%} / {true['random']:.0%}"]
         for kind in further:
-            known = [told[kind], corrected(own, kind)] if kind in told else []
+            known = [told[kind]] if kind in told else []
             cells.append(" / ".join([*(f"{share:.0%}" for share in known), f"{true.get(kind, np.nan):.0%}"]))
         lines.append([str(row["seed"]), f"`{row['taken']}`", *cells, f"{true['all']:.0%}"])
     heads = ["rate: told / true", "recall, random: told / true"]
-    heads += [f"{kind}: told / corrected / true" for kind in further]
+    heads += [f"{kind}: told / true" for kind in further]
     return table(["seed", "score", *heads, "all: true"], lines)
-
-
-def corrected(score: Row, kind: str) -> float:
-    """The recall of a kind without those of its decoys that are plain mismatches, as their pair was mismatched before.
-
-    They are as many as mismatches are estimated, and found as random decoys are.
-    """
-    told, rate = score["recall_told"], score["rate"]
-    return float(max((told[kind] - rate * told["random"]) / (1 - rate), 0.0)) if rate < 1 else np.nan
 
 
 def calibration_error(bins: Sequence[Sequence[float]] | None) -> float | None:

@@ -6,8 +6,8 @@
 DATA is a precomp folder (measured: Flickr8k and the drawn scenes). With MODEL, a sentence encoder, the regions of each
 image are averaged and captions become vectors. At each rate that share of the training captions is mismatched at
 random; one more audit has near and swap mismatches too (`--mixed`), and decoys of all kinds. The mismatches are in the
-data that is audited, and the truth is beside it for this benchmark alone. All goes to WORK; what is there is not
-measured again.
+data that is audited, and the truth lies beside it for this benchmark alone. Data, audits and results are written to
+WORK. An audit whose result is in WORK is not repeated.
 """
 
 import argparse
@@ -23,11 +23,12 @@ import vectors
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import crcl
-from crcl.auditing.estimate import Estimate, distinguishable, estimate
-from crcl.auditing.scores.calibration import wrong_probability
-from crcl.auditing.scores.of_run import Scores, stored_scores
+from crcl.auditing.estimate import Estimate
+from crcl.auditing.scores.of_run import stored_scores
 from crcl.auditing.scores.rating import BY_NAME_ONLY
+from crcl.auditing.thresholds import Correspondences, read_correspondences
 from crcl.data.decoys import KINDS
+from crcl.runs.folder import Run
 from crcl.terminal import Terminal
 
 BINS = 10
@@ -83,34 +84,34 @@ def measured(options: argparse.Namespace, shares: dict[str, float], seed: int) -
         seed=seed,
         progress=Terminal(),
     )
-    row = {"shares": shares, "seed": seed, **judged(stored_scores(audit.run), np.load(data / "kinds.npy"))}
+    row = {"shares": shares, "seed": seed, **judged(audit.run, np.load(data / "kinds.npy"))}
     kept.write_text(json.dumps(row), encoding="utf-8")
     return row
 
 
-def judged(scores: Scores, kinds: np.ndarray) -> Row:
+def judged(run: Run, kinds: np.ndarray) -> Row:
     """The numbers of each score, and which was taken.
 
     Args:
-        scores: Of an audit's pairs and decoys.
+        run: The run of an audit.
         kinds: (N,) what was done to each pair; empty where it matches.
     """
+    scores = stored_scores(run)
     ratings = scores.ratings()
-    found = {}
-    for name in scores.names:
-        belief = scores.belief(name)
-        found[name] = {"decoys": ratings[name].auroc, "error": ratings[name].error} | score_numbers(
-            belief[: scores.pairs], belief[scores.pairs :], scores.kinds, kinds
-        )
+    found = {
+        name: {"decoys": ratings[name].auroc, "error": ratings[name].error}
+        | score_numbers(read_correspondences(run, name), kinds)
+        for name in scores.names
+    }
     free = [name for name in found if name not in BY_NAME_ONLY]
     best = max(free, key=lambda name: found[name]["auroc"])
     taken = scores.choose(None, ratings)
     return {"rate": float((kinds != "").mean()), "taken": taken, "best": best, "scores": found}
 
 
-def score_numbers(pairs: np.ndarray, decoys: np.ndarray, decoy_kinds: np.ndarray, kinds: np.ndarray) -> Row:
-    """Detection, and what is estimated beside what is true."""
-    wrong = kinds != ""
+def score_numbers(found: Correspondences, kinds: np.ndarray) -> Row:
+    """Detection, and what an audit by one score tells beside what is true."""
+    pairs, wrong, estimated = found.correspondence, kinds != "", found.estimate
     row: Row = {
         "auroc": roc_auc_score(wrong, -pairs),
         "ap": average_precision_score(wrong, -pairs),
@@ -119,21 +120,18 @@ def score_numbers(pairs: np.ndarray, decoys: np.ndarray, decoy_kinds: np.ndarray
             for kind in np.unique(kinds[wrong])
         },
     }
-    random = decoys[decoy_kinds == "random"]
-    if not distinguishable(pairs, random):
+    if estimated is None:
         return row
-    estimated = estimate(pairs, random)
     threshold = estimated.best_f1()
     flagged = pairs < threshold
-    told = {kind: float((decoys[decoy_kinds == kind] < threshold).mean()) for kind in np.unique(decoy_kinds)}
     true = {kind: float(flagged[kinds == kind].mean()) for kind in np.unique(kinds[wrong])}
     return row | {
         "rate": estimated.rate,
         "rate_interval": [estimated.low, estimated.high],
         **flagged_numbers(estimated, threshold, wrong),
-        "recall_told": told,
+        "recall_told": found.recall(threshold),
         "recall_true": true | {"all": float(flagged[wrong].mean())},
-        "reliability": reliability(wrong_probability(pairs, random, estimated.rate), wrong),
+        "reliability": reliability(found.p_wrong(), wrong),
     }
 
 

@@ -13,6 +13,8 @@ from tiny import small_config, write_folder
 
 import crcl
 from crcl import experiments
+from crcl.auditing.estimate import estimate
+from crcl.auditing.thresholds import Correspondences
 from crcl.experiments.planning import Planner
 from crcl.methods import METHODS
 from crcl.training import session
@@ -224,14 +226,12 @@ def test_scores_that_know_the_truth_are_told_to_be_right():
     rng = np.random.default_rng(0)
     pairs = np.where(wrong, 0.1, 0.9) + 0.05 * rng.random(1000)
     decoys = 0.1 + 0.05 * rng.random(200)
-    row = scores.score_numbers(pairs, decoys, np.full(200, "random"), np.where(wrong, "random", ""))
+    row = scores.score_numbers(Correspondences(pairs, estimate(pairs, decoys)), np.where(wrong, "random", ""))
     assert (row["auroc"], row["ap"], row["precision_true"]) == (1, 1, 1)
     assert abs(row["rate"] - 0.3) < 0.04
     assert row["recall_true"]["all"] == pytest.approx(row["recall_told"]["random"], abs=0.05)
     assert score_tables.calibration_error(row["reliability"]) < 0.06
     assert score_tables.calibration_error([[50, 0.2, 0.4], [150, 0.9, 0.9]]) == pytest.approx(0.05)
-    score = {"rate": 0.2, "recall_told": {"random": 0.9, "near": 0.26}}
-    assert score_tables.corrected(score, "near") == pytest.approx(0.1)  # a fifth of 0.9, and four fifths of 0.1
     rows = [{"best": "a", "taken": taken, "scores": {"a": {"auroc": 0.9}, "b": {"auroc": 0.7}}} for taken in "ab"]
     said = "best by truth in 1 of 2 audits. Elsewhere it cost 0.2000 of AUROC in the mean, 0.2000 at most."
     assert score_tables.choice(rows).endswith(said)

@@ -430,6 +430,10 @@ def test_a_quick_audit_fits_the_linear_model_whatever_the_training_is_told(tmp_p
     )
     config = plan_training(data, told, pairs=30_000)
     assert (config.method, config.matcher.name, config.data.near_copies) == ("relink", "linear", 0.9)
+    more = ("train.lr=1", "noise.rate=0.4", "noise.rate=0.3", "relink.folds=3", "train.seed=5")
+    config = plan_training(data, Preparation(settings=more, quick=True), pairs=100)
+    assert (config.noise.rate, config.get("relink.folds"), config.train.seed) == (0.3, 3, 5)
+    assert config.train.lr != 1
 
 
 def test_kinds_of_decoys_are_drawn_where_there_are_enough_pairs(tmp_path: Path) -> None:

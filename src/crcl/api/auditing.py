@@ -21,7 +21,7 @@ from crcl.auditing.audit import SUGGESTED, audit_run, clean_run
 from crcl.auditing.clean import Cleaned, Cleaning
 from crcl.auditing.prepare import Preparation, prepare
 from crcl.auditing.result import Audit
-from crcl.auditing.scores.of_run import check_score, score_run
+from crcl.auditing.scores.of_run import check_score
 from crcl.auditing.thresholds import Choice
 from crcl.data import decoys as known_mismatches
 from crcl.data.pairs import Pairs
@@ -65,8 +65,8 @@ def audit(
     estimates its precision and recall. The method is `relink`: with a network, or by its linear model alone where
     there are few pairs; `settings={"method": "crcl"}` trains CRCL. Every step is saved in `folder`, and the same call
     resumes it. Given a run, the audit judges the run's training pairs; parameters of the training (`folder`, `model`,
-    `text_model`, `long_captions`, `matcher`, `decoys`, `decoy_kinds`, `preset`, `seed`, `settings`, `overwrite`) are
-    refused.
+    `text_model`, `long_captions`, `matcher`, `decoys`, `decoy_kinds`, `preset`, `seed`, `settings`, `quick`,
+    `overwrite`) are refused.
 
     Args:
         source: Pairs, or anything that `read` takes; or a run.
@@ -155,8 +155,6 @@ def audit(
         pairs, first = prepared.pairs, prepared.quick
         opened = Model.open(prepared.run.path, device=device, memory=memory)
     try:
-        if first is not None:
-            score_run(Model.open(first.path, device=device, memory=memory), pairs, progress=shown)
         return audit_run(
             opened,
             pairs,

@@ -86,7 +86,7 @@ def with_features(
         models: The models to make them by; a given one replaces features that the pairs have.
         vectors: Whether captions are read as vectors; images are then vectors too, instead of regions.
         device: Device that the models run on.
-        settled: Refuse to change what is there, since a run uses it.
+        settled: Refuse to change features that exist already, because a run was trained on them.
         overwrite: Replace features made in another way.
         progress: Receives messages and progress.
     """

@@ -66,11 +66,7 @@ def choose_moves(partners: Partners, pairs: Split, correspondence: np.ndarray, r
     caption that this image has already is not moved: the pair would be in the data twice.
     """
     moved = np.full(len(pairs), -1, dtype=np.int64)
-    if not partners.images.shape[1]:
-        return moved
-    best = partners.beliefs.argmax(1)[:, None]
-    images = np.take_along_axis(partners.images, best, axis=1)[:, 0]
-    beliefs = np.take_along_axis(partners.beliefs, best, axis=1)[:, 0]
+    images, beliefs = partners.best()
     known = set(zip(pairs.image_index.tolist(), pairs.captions, strict=True))
     for row in np.flatnonzero((beliefs >= np.float32(relink)) & (beliefs > correspondence)).tolist():
         pair = (int(images[row]), pairs.captions[row])

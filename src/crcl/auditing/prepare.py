@@ -1,6 +1,6 @@
 """Training a run to audit: features where the data has none, then a training with decoys."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from crcl.auditing.making import Models, wants_vectors, with_features
+from crcl.auditing.scores.of_run import score_run
 from crcl.auditing.thresholds import read_correspondences
-from crcl.config import Config, given
+from crcl.config import Config, given, keys_of
 from crcl.data.decoys import KINDS, SHARE
 from crcl.data.files import SHOWN
 from crcl.data.pairs import Pairs
@@ -19,6 +20,7 @@ from crcl.features.sentences import LongCaptions
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
 from crcl.progress import SILENT, Progress
+from crcl.retrieval.model import Model
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.runs.restore import choose_device
@@ -30,7 +32,8 @@ MANY = 150_000
 """With more pairs than this, an audit fits the linear model alone on vectors, if images can be searched; else it trains
 by the preset's method, since comparing all captions with all images is slow."""
 KINDS_FROM = 2000
-"""From so many pairs on, an audit adds decoys of all kinds; with fewer, each pair that a decoy is made of is missed."""
+"""From so many pairs on, an audit adds decoys of all kinds. A pair that a decoy is made of is not learnt from, which
+matters where there are few."""
 _SUITED = {True: "embeddings", False: "cpu"}
 """Presets for data with vectors of captions, and for other data."""
 _SCHEDULE = ("train.pieces", "train.lr_update", "ledger.freeze_epochs")
@@ -58,7 +61,7 @@ class Preparation:
     settings: tuple[str, ...] = ()
     """`key=value` settings of the training."""
     quick: bool = False
-    """Fit the linear model alone, whatever the preset and the settings say about the training."""
+    """Fit the linear model alone, whatever the preset and the settings say about networks and their training."""
     overwrite: bool = False
     """Train again in place of an earlier audit, instead of resuming it."""
 
@@ -141,13 +144,14 @@ def _looks_first(config: Config, pairs: int) -> bool:
 
 
 def _quick_look(pairs: Pairs, path: Path, how: Preparation, *, vectors: bool, count: int, progress: Progress) -> Run:
-    """Fit the linear model, and tell what it finds before anything longer begins."""
+    """Fit the linear model, score the pairs, and tell what that finds before anything longer begins."""
     config = plan_training(pairs, replace(how, quick=True), vectors=vectors, pairs=count)
     exists = (path / "config.json").is_file()
     with _explain_existing(path, exists=exists and not how.overwrite):
         run = session.train(
             config, path, pairs=pairs, resume=not how.overwrite, overwrite=how.overwrite, progress=progress
         )
+    score_run(Model.open(run.path, device=how.device, memory=how.memory), pairs, progress=progress)
     found = read_correspondences(run)
     if found.estimate is None:
         progress.note(f"quick look: {found.unsure or 'no estimate'}; a network is trained now")
@@ -219,8 +223,7 @@ def plan_training(data: Pairs, how: Preparation, *, pairs: int | None = None, ve
         base["data.decoy_kinds"] = list(KINDS)
     if how.quick:
         base |= {"method": _closed_form(), "matcher.name": _linear_matcher(vectors=vectors)}
-        of_data = tuple(setting for setting in how.settings if setting.startswith("data."))
-        return session.new_config(preset=_SUITED[vectors], base=base, settings=of_data)
+        return session.new_config(preset=_SUITED[vectors], base=base, settings=_of_linear_model(how.settings))
     if how.preset is None:
         base |= suited(given(how.settings), pairs=pairs, vectors=vectors)
     return session.new_config(preset=how.preset or _SUITED[vectors], base=base, settings=how.settings)
@@ -244,6 +247,17 @@ def suited(settings: Mapping[str, Any], *, pairs: int | None, vectors: bool) -> 
         pieces = [2, 5] if vectors else [3, 3, 10]
         chosen |= {"ledger.freeze_epochs": 1, "train.pieces": pieces, "train.lr_update": round(0.75 * pieces[-1])}
     return chosen
+
+
+def _of_linear_model(settings: Sequence[str]) -> tuple[str, ...]:
+    """The settings that say something about a linear model: of the data, its noise, the seed, and its own method."""
+    sections = {"data", "noise", *METHODS[_closed_form()].sections}
+    keys = [keys_of([setting]) for setting in settings]
+    return tuple(
+        setting
+        for setting, named in zip(settings, keys, strict=True)
+        if all(key.partition(".")[0] in sections or key == "train.seed" for key in named)
+    )
 
 
 def _linear_matcher(*, vectors: bool) -> str:

@@ -183,11 +183,7 @@ def belonging(partners: Partners, pairs: Split, text: np.ndarray) -> np.ndarray:
         text: The first pair with the same caption as each, (N,).
     """
     belongs = np.full(len(pairs), -1, dtype=np.int64)
-    if not partners.images.shape[1]:
-        return belongs
-    best = partners.beliefs.argmax(1)[:, None]
-    images = np.take_along_axis(partners.images, best, axis=1)[:, 0]
-    beliefs = np.take_along_axis(partners.beliefs, best, axis=1)[:, 0]
+    images, beliefs = partners.best()
     shown = np.isin(text * pairs.images + images, text * pairs.images + pairs.image_index)
     rows = np.flatnonzero((beliefs >= BELIEVED) & ~shown)
     order = rows[np.lexsort((rows, -beliefs[rows], images[rows]))]

@@ -61,6 +61,13 @@ class Partners:
     beliefs: np.ndarray
     """(N, K) float32, in [0, 1]"""
 
+    def best(self) -> tuple[np.ndarray, np.ndarray]:
+        """The most believed other image of each caption, and the belief in it, (N,) each; -1 and 0 without any."""
+        if not self.images.shape[1]:
+            return np.full(len(self.images), -1, dtype=np.int64), np.zeros(len(self.images), dtype=np.float32)
+        best = self.beliefs.argmax(1)[:, None]
+        return np.take_along_axis(self.images, best, axis=1)[:, 0], np.take_along_axis(self.beliefs, best, axis=1)[:, 0]
+
 
 @dataclass(frozen=True)
 class Space:

@@ -252,7 +252,7 @@ def test_nothing_of_the_data_is_more_than_text(tmp_path: Path) -> None:
         replace(found, suggestions=suggestions_of(found)),
         title=HOSTILE[2],
         about=[("data", HOSTILE[1]), ("run", NAMES[1])],
-        remarks=[HOSTILE[0]],
+        remarks=[HOSTILE[0], "1 image of te\x1b[31mst\u202e is a copy.", "x" * 600],
         next_step=(HOSTILE[2], HOSTILE[1]),
         estimate=made_estimate(),
         details=report.Details(reasons=made_reasons(found)),
@@ -268,6 +268,8 @@ def test_nothing_of_the_data_is_more_than_text(tmp_path: Path) -> None:
     )
     assert "49" not in text[: text.index("<style>")]  # {{7*7}} in the title
     assert html.escape(HOSTILE[0]) in text
+    assert "1 image of te\\x1b[31mst\\u202e is a copy." in text
+    assert "x" * 600 in text  # sentences are not cut
     data = open_run_data(page)
     assert data["captions"][:7] == HOSTILE[:7]
     assert data["captions"][11] == "a" * 499 + "…"

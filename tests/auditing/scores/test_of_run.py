@@ -1,5 +1,6 @@
 """The scores of an audit: which there are, that decoys are judged as mismatches are, and that they are kept."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -83,10 +84,11 @@ def test_all_scores_are_columns_of_the_table(audit: crcl.Audit) -> None:
 
 def test_scores_are_computed_once(audit: crcl.Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     def again(*given: object, **options: object) -> None:
-        raise AssertionError("computed again")
+        raise AssertionError("read or computed again")
 
-    monkeypatch.setattr("crcl.auditing.scores.of_run._without_training", again)
-    crcl.audit(audit.run)
+    for name in ("_without_training", "read_data"):
+        monkeypatch.setattr(f"crcl.auditing.scores.of_run.{name}", again)
+    assert crcl.audit(audit.run).table.equals(audit.table)
 
 
 def test_many_pairs_are_scored_in_parts_that_change_no_cosine(
@@ -102,8 +104,6 @@ def test_many_pairs_are_scored_in_parts_that_change_no_cosine(
 
 
 def test_scores_of_older_beliefs_are_left(audit: crcl.Audit, tmp_path: Path) -> None:
-    import shutil
-
     copy = Run.open(shutil.copytree(audit.run.path, tmp_path / "copy"))
     beliefs = np.concatenate([copy.load_ledger(), copy.load_decoy_ledger()])
     copy.save_ledger(1 - beliefs)

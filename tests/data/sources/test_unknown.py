@@ -1,4 +1,4 @@
-"""Paths that no layout recognises: what is there, and what to do with it."""
+"""Messages about paths that no layout recognises: they say what was found, and what to do."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from crcl.errors import InputError
 
 
 def said(path: Path, content: Any = None) -> str:
-    """The message for a file of this content, or for what is there."""
+    """The message about a path; if content is given, it is written to that file first."""
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     assert layout_of(path) is None

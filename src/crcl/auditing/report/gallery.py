@@ -203,6 +203,14 @@ def plain_name(text: str) -> str:
     return _plain(text, str.isprintable)
 
 
+def plain_sentence(text: str) -> str:
+    """A sentence of the audit, which may name something of the data, with control characters escaped."""
+    return _escaped(text, _shown_in_captions)
+
+
 def _plain(text: str, shown: Callable[[str], bool]) -> str:
-    cut = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-    return "".join(c if shown(c) else c.encode("unicode_escape").decode() for c in cut)
+    return _escaped(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…", shown)
+
+
+def _escaped(text: str, shown: Callable[[str], bool]) -> str:
+    return "".join(c if shown(c) else c.encode("unicode_escape").decode() for c in text)

@@ -26,7 +26,7 @@ from crcl.auditing.findings import Findings
 from crcl.auditing.reasons import Reasons
 from crcl.auditing.report.charts import charts
 from crcl.auditing.report.copies import kinds_of_copies
-from crcl.auditing.report.gallery import Gallery, blank_card, plain_caption
+from crcl.auditing.report.gallery import Gallery, blank_card, plain_caption, plain_sentence
 from crcl.auditing.report.tables import tables
 from crcl.auditing.report.thumbnails import Thumbnails
 from crcl.auditing.summary import caveats, percent, precision_interval, summary, true_numbers
@@ -197,7 +197,7 @@ def _page(
         policy=_policy(script),
         style=style,
         script=script,
-        summary=[line.replace(" %", "\u00a0%") for line in sentences],
+        summary=[plain_sentence(line).replace(" %", "\u00a0%") for line in sentences],
         next_step=next_step,
         decoys=[] if estimate is None else [DECOYS, OTHER_KINDS][: 1 + (len(details.recalls) > 1)],
         tiles=_tiles(audit, estimate),

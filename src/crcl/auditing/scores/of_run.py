@@ -49,7 +49,6 @@ MANY = 100_000
 times."""
 _PART = 65_536  # pairs at a time, of many
 _STREAM = 0x5C0E  # keeps the random numbers of parts apart from others
-
 _WIDER = 0.05  # temperature of contrast between vectors of the linear model, whose cosines differ more than CLIP's
 
 
@@ -79,8 +78,10 @@ class Scores:
 
     def of(self, name: str) -> np.ndarray:
         """A score of all pairs and decoys, as it is. (N + D,)"""
-        if name != "combined":
-            return self.values[name]
+        return self._combined if name == "combined" else self.values[name]
+
+    @cached_property
+    def _combined(self) -> np.ndarray:
         parts = [value for part, value in self.values.items() if part not in BY_NAME_ONLY]
         return combined(parts, len(self.kinds), judged=self.kinds != "random")
 
@@ -145,22 +146,23 @@ def score_run(model: Model, data: Pairs, *, beside: Run | None = None, progress:
         progress: Receives progress.
     """
     known = stored_scores(model.run)
-    own = known.own
-    read = read_data(model.config, model.run, pairs=data)
     values, fitting = dict(known.values), known.offsets
-    if "similarity" not in values:
-        with progress.task("similarities") as advance:
-            values["similarity"] = model.scorer.pair_similarities(read.train, advance=advance)
     if beside is not None and _same_decoys(beside, model.run):
         quick = stored_scores(beside)
         values = {name: of for name, of in quick.values.items() if name != "similarity"} | values
-        fitting = known.offsets if "cosine" in known.values else quick.offsets
-    if len(known.kinds) and not {"cosine", "contrast"} & set(values):
-        values |= _without_training(model, read, progress)
-        fitting = {name: values.pop(name) for name in OFFSETS if name in values}
+        fitting = known.offsets or quick.offsets
+    more = len(known.kinds) > 0 and not {"cosine", "contrast"} & set(values)
+    if more or "similarity" not in values:
+        read = read_data(model.config, model.run, pairs=data)
+        if "similarity" not in values:
+            with progress.task("similarities") as advance:
+                values["similarity"] = model.scorer.pair_similarities(read.train, advance=advance)
+        if more:
+            values |= _without_training(model, read, progress)
+            fitting = {name: values.pop(name) for name in OFFSETS if name in values}
     if set(values) != set(known.values):
         model.run.save_scores(values | fitting)
-    return Scores(values, known.kinds, own, fitting)
+    return Scores(values, known.kinds, known.own, fitting)
 
 
 def _same_decoys(one: Run, other: Run) -> bool:
@@ -227,7 +229,7 @@ def _spaces(model: Model, data: TrainingData) -> Iterable[Space]:
     """The vectors by which the run's method judges; none where it has none."""
     method, batches = prepare(model.config, data)
     spaces: Callable[..., Iterator[Space]] | None = getattr(method, "spaces", None)
-    state = model.run.load_state()
+    state = None if spaces is None else model.run.load_state()
     if spaces is None or state is None:
         return []
     method.begin_piece(0)
