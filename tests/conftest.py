@@ -59,6 +59,7 @@ SHARING = (
     "test_clip",
     "test_prepare",
     "test_browser",
+    "test_distributed",
     "test_front_door",
     "test_reproduce",
     "test_site",
@@ -66,6 +67,7 @@ SHARING = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests first: the last ones then end together, whatever the number of processes.
 
