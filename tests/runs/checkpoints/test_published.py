@@ -24,10 +24,10 @@ from crcl.errors import InputError
 from crcl.matchers import MATCHERS, SAF, Ensemble
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
+from crcl.runs.checkpoints.published import read as read_published
+from crcl.runs.checkpoints.unpickling import ALLOWED
 from crcl.runs.describe import describe, stored_config
 from crcl.runs.folder import Run
-from crcl.runs.published import read as read_published
-from crcl.runs.unpickling import ALLOWED
 from crcl.training.importing import find_vocabulary, import_checkpoint
 
 Numbers = Callable[[str], dict[str, np.ndarray]]
@@ -71,12 +71,14 @@ def network(kind: str, rows: int, *, seed: int = 0, **options: Any) -> nn.Module
     for name, value in module.state_dict().items():
         if "running" in name:
             value.uniform_(0.5, 1.5)
+        elif "threshold" in name:
+            value.fill_(0.25 if "safe" in name else 0.4)
     return module
 
 
 def parts(module: nn.Module, *, prefix: str = "") -> list[Weights]:
     """The list of dicts that authors save."""
-    state = module.state_dict()
+    state = {key: value for key, value in module.state_dict().items() if "threshold" not in key}  # kept in the options
     names = ("img", "txt", "sim") if any(key.startswith("sim.") for key in state) else ("img", "txt")
     found = [
         {prefix + key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
@@ -88,6 +90,9 @@ def parts(module: nn.Module, *, prefix: str = "") -> list[Weights]:
 
 
 OPT = argparse.Namespace(data_name="f30k_precomp", learning_rate=2e-4, grad_clip=2.0, use_restval=False)
+
+
+NAAF_OPT = argparse.Namespace(thres=0.4, thres_safe=torch.tensor(0.25), lambda_softmax=20.0)
 
 
 def content(layout: str, *models: list[Weights], **more: Any) -> dict[str, Any]:
@@ -102,6 +107,19 @@ def content(layout: str, *models: list[Weights], **more: Any) -> dict[str, Any]:
         names = ("img_enc", "txt_enc", "sim_enc")
         net = {f"{n}.{key}": w for n, part in zip(names, models[0], strict=True) for key, w in part.items()}
         return {"net": net, "cost_function": {"W": torch.eye(3)}} | more
+    if layout == "CHAN":  # a layer of the text encoder is never applied
+        text = models[0][1] | {"fc.weight": torch.eye(SIZES["embedding"]), "fc.bias": torch.ones(SIZES["embedding"])}
+        return base | {"model": [models[0][0], text, {}, {}], "Eiters": 900} | more
+    if layout == "GSMN":  # a part for each direction
+        split = [{k[4:]: w for k, w in models[0][2].items() if k.startswith(way)} for way in ("i2t.", "t2i.")]
+        split[1]["graph_convolution_3.params"] = torch.ones(8, 1)
+        return base | {"model": [*models[0][:2], *split], "Eiters": 900} | more
+    if layout == "NAAF":
+        return base | {"model": models[0], "Eiters": 900, "opt": NAAF_OPT} | more
+    if layout == "IMRAM":
+        places = ("img_enc.", "txt_enc.", "")
+        net = {f"module.{n}{key}": w for n, part in zip(places, models[0], strict=True) for key, w in part.items()}
+        return base | {"model": net} | more
     if layout == "GSC":
         return base | {"model": [*models[0], *(np.ones(PAIRS) for _ in range(3))]} | more
     return base | {"model": models[0]} | ({"step": 900} if layout == "DECL" else {"Eiters": 900}) | more
@@ -132,7 +150,14 @@ LAYOUTS = [
     ("DECL", "saf", False, "decl"),
     ("L2RM", "sgr", False, "l2rm"),
     ("GSC", "sgr", False, "gsc"),
+    ("CHAN", "chan", True, "triplet-hardest"),
+    ("VSRN", "vsrn", False, "triplet-hardest"),
+    ("GSMN", "gsmn", False, "triplet-hardest"),
+    ("NAAF", "naaf", False, "triplet-hardest"),
+    ("IMRAM", "imram", False, "triplet-hardest"),
 ]
+OWN: dict[str, dict[str, Any]] = {"vsrn": {"form": "f30k"}, "imram": {"steps": 3}}
+"""Options that a matcher is published with, where they are not the default."""
 
 
 @pytest.mark.parametrize(("layout", "kind", "masked", "method"), LAYOUTS)
@@ -140,7 +165,7 @@ def test_an_imported_run_scores_as_the_matcher_that_was_published(
     data: Path, tmp_path: Path, layout: str, kind: str, masked: bool, method: str
 ) -> None:
     vocabulary = vocabulary_of(data)
-    module = network(kind, len(vocabulary) - (not masked))
+    module = network(kind, len(vocabulary) - (not masked), **OWN.get(kind, {}))
     run = import_checkpoint(save(tmp_path, content(layout, parts(module))), Pairs.of(data), tmp_path / "run")
     np.testing.assert_array_equal(similarities(run, data), sims_of(module, data, vocabulary))
     config = stored_config(Run.open(run.path))
@@ -269,6 +294,45 @@ def test_a_scan_of_another_kind_is_refused_with_all_that_differs(tmp_path: Path)
         assert word in message
 
 
+@pytest.mark.parametrize(
+    ("mode", "steps", "queries"), [("text_IMRAM", 3, "words"), ("image_IMRAM", 1, "regions"), ("full_IMRAM", 2, "both")]
+)
+def test_imram_asks_as_its_command_line_said(tmp_path: Path, mode: str, steps: int, queries: str) -> None:
+    told = argparse.Namespace(model_mode=mode, iteration_step=steps, lambda_softmax=11.0)
+    found = read_published(save(tmp_path, content("IMRAM", parts(network("imram", 9)), opt=told)))
+    assert found.options == {"queries": queries, "steps": steps, "smooth": 11.0}
+    assert found.notes == ()
+
+
+def test_vsrn_of_coco_is_known_by_the_missing_norm(tmp_path: Path) -> None:
+    found = read_published(save(tmp_path, content("VSRN", parts(network("vsrn", 9, form="coco")))))
+    assert (found.matcher, found.options) == ("vsrn", {"form": "coco"})
+
+
+@pytest.mark.parametrize(
+    ("layout", "odd", "message"),
+    [
+        ("IMRAM", {"model_mode": "all", "iteration_step": 0}, r"model_mode is 'all'[\s\S]*iteration_step is 0"),
+        ("NAAF", {"thres_safe": "high"}, "thres_safe is 'high', expected a number"),
+        ("GSMN", {"lambda_softmax": -1}, "lambda_softmax is -1, expected a number above 0"),
+    ],
+)
+def test_options_that_no_matcher_can_have_are_refused(
+    tmp_path: Path, layout: str, odd: dict[str, Any], message: str
+) -> None:
+    values = content(layout, parts(network(layout.lower(), 9)), opt=argparse.Namespace(**odd))
+    with pytest.raises(InputError, match=message):
+        read_published(save(tmp_path, values))
+
+
+def test_word_vectors_that_started_from_glove_are_read(tmp_path: Path) -> None:
+    model = parts(network("naaf", 9))
+    model[1]["embed.glove.weight"] = model[1].pop("embed.weight")
+    found = read_published(save(tmp_path, content("NAAF", model)))
+    assert found.weights["txt.embed.weight"].shape == (9, 5)
+    assert found.weights["safe_threshold"] == 0.25
+
+
 class Evil:
     """Unpickled, this would run a function."""
 
@@ -392,7 +456,7 @@ def test_all_that_is_wrong_with_the_tensors_is_said_at_once(tmp_path: Path) -> N
         (lambda model: model[0].update({"fc.bias": torch.ones(8).to_sparse()}), "must be a plain tensor"),
         (lambda model: model[0].update({"fc.bias": torch.ones(8, device="meta")}), "must be a plain tensor"),
         (lambda model: model.append({"SAF_module.bn.weight": torch.ones(1)}), "is missing"),
-        (lambda model: model.pop(), "must be a list of two or three dicts"),
+        (lambda model: model.pop(), "must be a list of two to four dicts"),
         (lambda model: (model[1].clear(), model[1].update({"gru.x": torch.ones(1)})), "no matcher .* has such weights"),
         (
             lambda model: (model[1].clear(), model[1].update({"module.bert.embeddings.w": torch.ones(1)})),
@@ -415,7 +479,10 @@ def test_other_layouts_are_refused_with_those_that_can_be_read(tmp_path: Path) -
         ({"weights": {}}, "no 'model' in it, but weights"),
         ([1, 2], "holds a list"),
     ):
-        with pytest.raises(InputError, match=f"{message}.*CRCL, SGRAF, RCL, SCAN, DECL, NCR, BiCro, L2RM and GSC"):
+        with pytest.raises(
+            InputError,
+            match=f"{message}.*CRCL, SGRAF, RCL, SCAN, DECL, NCR, BiCro, L2RM, GSC, CHAN, VSRN, NAAF, IMRAM and GSMN",
+        ):
             read_published(save(tmp_path, values))
     both = parts(network("saf", 9))
     both[2] |= parts(network("sgr", 9))[2]
@@ -472,6 +539,10 @@ def test_the_vocabulary_is_found_where_there_is_but_one(tmp_path: Path) -> None:
         (np.r_[np.ones(PAIRS - 1), np.nan], f"1 beliefs of move_gt are not from 0 to 1: entry {PAIRS - 1} is nan"),
         (np.ones((PAIRS, 2)), "one belief per pair"),
         ("ones", "one belief per pair"),
+        (torch.ones(PAIRS, dtype=torch.int64), "one belief per pair"),
+        (torch.ones(PAIRS, device="meta"), "one belief per pair"),
+        (torch.ones(PAIRS).to_sparse(), "one belief per pair"),
+        (torch.ones(PAIRS).to(torch.float8_e4m3fn), "one belief per pair"),
     ],
 )
 def test_beliefs_that_do_not_fit_are_refused(data: Path, tmp_path: Path, beliefs: Any, message: str) -> None:
@@ -479,6 +550,26 @@ def test_beliefs_that_do_not_fit_are_refused(data: Path, tmp_path: Path, beliefs
     with pytest.raises(InputError, match=message):
         import_checkpoint(path, Pairs.of(data), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("beliefs", [nn.Parameter(torch.ones(PAIRS)), torch.ones(PAIRS, dtype=torch.bfloat16)])
+def test_beliefs_may_be_a_parameter_or_of_half_the_precision(tmp_path: Path, beliefs: torch.Tensor) -> None:
+    found = read_published(save(tmp_path, content("CRCL", parts(network("vse", 9)), move_gt=beliefs))).beliefs
+    assert found is not None
+    np.testing.assert_array_equal(found, np.ones(PAIRS))
+
+
+@pytest.mark.parametrize("epoch", [2**2000, -(2**40), float("inf"), torch.ones((), device="meta"), "3", None, True])
+def test_an_epoch_that_is_none_is_left_out(tmp_path: Path, epoch: Any) -> None:
+    assert read_published(save(tmp_path, content("CRCL", parts(network("vse", 9))) | {"epoch": epoch})).epoch is None
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e5m2, torch.uint32])
+def test_weights_without_arithmetic_are_refused_with_their_type(tmp_path: Path, kind: torch.dtype) -> None:
+    model = parts(network("vse", 9))
+    model[0]["fc.weight"] = model[0]["fc.weight"].to(kind)
+    with pytest.raises(InputError, match=rf"fc\.weight: is {kind}, expected numbers of 16, 32 or 64 bits"):
+        read_published(save(tmp_path, content("CRCL", model)))
 
 
 def test_beliefs_are_kept_and_audited_against_the_noise_file(crcl: Crcl, data: Path, tmp_path: Path) -> None:
@@ -546,7 +637,7 @@ def test_the_commands_of_the_documentation_run(
     save(tmp_path, content("CRCL", parts(network("vse", len(vocabulary_of(data))))))
     monkeypatch.chdir(tmp_path)
     small = ["train.pieces=[1,1]", "ledger.freeze_epochs=0", "matcher.embedding=8", "matcher.word=5"]
-    body = (Path(__file__).parents[2] / text).read_text("utf-8").split("# Published checkpoints\n")[1].split("\n## ")[0]
+    body = (Path(__file__).parents[3] / text).read_text("utf-8").split("# Published checkpoints\n")[1].split("\n## ")[0]
     commands = [line.split(" # ")[0].split()[1:] for line in body.splitlines() if line.startswith("    crcl ")]
     assert (commands[0][0], commands[-1][0]) == ("import", "train")
     for words in commands:
