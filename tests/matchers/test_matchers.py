@@ -259,6 +259,66 @@ def reader(name: str, **sizes: int) -> nn.Module:
     return MATCHERS[name].kind(**given)
 
 
+each_of_any_regions = pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, record in MATCHERS.items()
+        if not (record.reads_vectors or record.pretrained or record.fixed_regions)
+    ],
+)
+
+
+@each_of_any_regions
+def test_padding_and_the_rest_of_the_batch_change_no_similarity(name: str) -> None:
+    matcher = reader(name).eval()
+    region_counts, word_counts = [7, 3, 1], [4, 9, 2, 1]
+    regions, mask = regions_and_mask(region_counts)
+    tokens, lengths = tokens_and_lengths(word_counts)
+    with torch.no_grad():
+        sims = matcher.similarity(matcher.encode_images(regions, mask), matcher.encode_texts(tokens, lengths))
+        for i, r in enumerate(region_counts):
+            image = matcher.encode_images(regions[i : i + 1, :r], mask[i : i + 1, :r])
+            for j, w in enumerate(word_counts):
+                text = matcher.encode_texts(tokens[j : j + 1, :w], lengths[j : j + 1])
+                torch.testing.assert_close(sims[i, j], matcher.similarity(image, text)[0, 0], rtol=1e-5, atol=1e-5)
+
+
+@each_of_any_regions
+def test_no_similarity_reads_what_stands_in_the_padding(name: str) -> None:
+    matcher = reader(name).eval()
+    (regions, mask), (tokens, lengths) = regions_and_mask([7, 3, 1]), tokens_and_lengths([4, 8, 2])
+    real = torch.arange(tokens.shape[1]) < lengths[:, None]
+    spoiled = regions.masked_fill(~mask[..., None], 77), tokens.masked_fill(~real, 5)
+    with torch.no_grad():
+        sims = matcher.similarity(matcher.encode_images(regions, mask), matcher.encode_texts(tokens, lengths))
+        again = matcher.similarity(matcher.encode_images(spoiled[0], mask), matcher.encode_texts(spoiled[1], lengths))
+    torch.testing.assert_close(again, sims)
+
+
+@each_of_any_regions
+def test_parts_that_are_joined_give_the_same_similarities(name: str) -> None:
+    """Batches of images with fewer regions, or of shorter captions, get more padding when they are joined."""
+    matcher = reader(name).eval()
+    (regions, mask), (tokens, lengths) = regions_and_mask([7, 5, 3, 1]), tokens_and_lengths([9, 8, 2, 1])
+    with torch.no_grad():
+        whole = matcher.similarity(matcher.encode_images(regions, mask), matcher.encode_texts(tokens, lengths))
+        images = [matcher.encode_images(regions[:2], mask[:2]), matcher.encode_images(regions[2:, :3], mask[2:, :3])]
+        texts = [matcher.encode_texts(tokens[:2], lengths[:2]), matcher.encode_texts(tokens[2:, :2], lengths[2:])]
+        joined = matcher.similarity(Encoded.join(images), Encoded.join(texts))
+    torch.testing.assert_close(joined, whole, rtol=1e-5, atol=1e-5)
+
+
+@each_of_any_regions
+def test_all_that_is_learnt_has_a_finite_gradient(name: str) -> None:
+    matcher = reader(name).train()
+    images = matcher.encode_images(*regions_and_mask([7, 3, 1, 5]))
+    matcher.similarity(images, matcher.encode_texts(*tokens_and_lengths([4, 9, 2, 6]))).square().sum().backward()
+    for own, parameter in matcher.named_parameters():
+        assert parameter.grad is not None, own
+        assert bool(torch.isfinite(parameter.grad).all()), own
+
+
 @each_that_reads_words
 def test_every_matcher_that_reads_words_is_a_module(name: str) -> None:
     assert as_module(reader(name)).training
@@ -266,7 +326,7 @@ def test_every_matcher_that_reads_words_is_a_module(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "own"),
-    [("scan", {}), ("linear", {})]
+    [(name, {}) for name in ("scan", "chan", "naaf", "imram", "gsmn", "vsrn", "mvvse", "hrem", "linear")]
     + [(name, {"meta": meta}) for name in ("bow", "saf", "sgr", "vse") for meta in (0, 4)],
 )
 def test_half_precision_ends_before_similarities_which_a_temperature_magnifies(name: str, own: dict[str, int]) -> None:

@@ -30,23 +30,54 @@ class Encoded:
             return sum(member.nbytes for member in self.members)
         return sum(part.nbytes for part in (self.features, self.mask, self.pooled) if part is not None)
 
+    def each(self, function: Callable[[Tensor], Tensor]) -> "Encoded":
+        """The same encodings with a function applied to each of their tensors."""
+        mask, pooled = (None if part is None else function(part) for part in (self.mask, self.pooled))
+        return Encoded(function(self.features), mask, pooled, tuple(member.each(function) for member in self.members))
+
     @classmethod
     def join(cls, parts: "Sequence[Encoded]") -> "Encoded":
-        """Concatenate several batches that have the same shape except for their size."""
+        """Concatenate several batches; where texts of one are shorter than those of another, they get more padding."""
         if parts[0].members:
             return cls.from_members([cls.join(same) for same in zip(*(part.members for part in parts), strict=True)])
         masks = [part.mask for part in parts if part.mask is not None]
         pooled = [part.pooled for part in parts if part.pooled is not None]
         return cls(
-            torch.cat([part.features for part in parts]),
-            torch.cat(masks) if masks else None,
+            _stacked([part.features for part in parts]),
+            _stacked(masks) if masks else None,
             torch.cat(pooled) if pooled else None,
         )
+
+    def take(self, numbers: Tensor) -> "Encoded":
+        """Some of them by number, with no more padding than the longest of these needs."""
+        if self.members:
+            return self.from_members([member.take(numbers) for member in self.members])
+        features, mask = self.features, self.mask
+        pooled = None if self.pooled is None else self.pooled[numbers]
+        if mask is None:
+            return Encoded(features[numbers], None, pooled)
+        mask = mask[numbers]
+        longest = int(mask.sum(1).max())
+        return Encoded(features[:, :longest][numbers], mask[:, :longest], pooled)
+
+    def part(self, which: slice) -> "Encoded":
+        """Some of them, one after the other, as views with the padding that they have."""
+        mask = None if self.mask is None else self.mask[which]
+        return Encoded(self.features[which], mask, None if self.pooled is None else self.pooled[which])
 
     @classmethod
     def from_members(cls, members: "Sequence[Encoded]") -> "Encoded":
         """Combine the encodings by the networks of an ensemble."""
         return replace(members[0], members=tuple(members))
+
+
+def _stacked(parts: Sequence[Tensor]) -> Tensor:
+    """Concatenated `(B, ...)`; parts of fewer words or regions `(B, L, ...)` are padded with 0."""
+    longest = max(part.shape[1] for part in parts)
+    if any(part.shape[1] != longest for part in parts):
+        added = [part.new_zeros(len(part), longest - part.shape[1], *part.shape[2:]) for part in parts]
+        parts = [torch.cat(both, dim=1) for both in zip(parts, added, strict=True)]
+    return torch.cat(list(parts))
 
 
 class Matcher(Protocol):
@@ -74,18 +105,18 @@ def raw_scores(matcher: Matcher, images: Encoded, texts: Encoded) -> Tensor:
     return scores(images, texts)
 
 
-def within_modality(matcher: Matcher, encoded: Encoded) -> Tensor:
-    """Similarity of images with images, or of texts with texts. `(K, K)`
+def within_modality(matcher: Matcher, encoded: Encoded, everyone: Encoded | None = None) -> Tensor:
+    """Similarity of images with images, or of texts with texts: of `everyone` with those given. `(K, K)`
 
     Computed by the matcher's own head (`within_modality` of SAF and SGR), or else by cosine.
     """
-    head: Callable[[Encoded], Tensor] | None = getattr(matcher, "within_modality", None)
+    head: Callable[[Encoded, Encoded | None], Tensor] | None = getattr(matcher, "within_modality", None)
     if head is not None:
-        return head(encoded)
+        return head(encoded, everyone)
     if encoded.features.ndim != 2:
         raise TypeError(f"{type(matcher).__name__} cannot compare images with images or texts with texts")
     vectors = l2(encoded.features)
-    return inner_products(vectors, vectors)
+    return inner_products(vectors if everyone is None else l2(everyone.features), vectors)
 
 
 def reads_vectors(matcher: object) -> bool:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from crcl.matchers.base import Encoded, inner_products, l2
 from crcl.matchers.encoders import MetaNetwork
 from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
+from crcl.matchers.statistics import BatchNorm
 
 
 class Bow(nn.Module):
@@ -30,7 +31,7 @@ class Bow(nn.Module):
         super().__init__()
         self.image_linear = nn.Linear(2 * features, embedding)
         self.image_mlp = nn.Sequential(
-            nn.Linear(2 * features, embedding), nn.BatchNorm1d(embedding), nn.ReLU(), nn.Linear(embedding, embedding)
+            nn.Linear(2 * features, embedding), BatchNorm(embedding), nn.ReLU(), nn.Linear(embedding, embedding)
         )
         self.embed = nn.Embedding(vocabulary, word)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)  # small, so that training soon outweighs it

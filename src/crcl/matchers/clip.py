@@ -77,7 +77,7 @@ def load(name: str) -> Pretrained:
     safe = pretrained.safe_options(name)
     transformers = pretrained.library(needed_by="matcher clip")
     with pretrained.loading(name, needed=_NEEDED):
-        config = transformers.AutoConfig.from_pretrained(name, **safe)
+        config = pretrained.read_config(name, safe)
         if config.model_type not in KINDS:
             what = f"a model of type '{config.model_type}', expected {' or '.join(KINDS)}"
             raise InputError(what, where=name)

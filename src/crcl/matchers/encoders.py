@@ -5,8 +5,11 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
+from crcl.matchers.base import Encoded, l2
 from crcl.matchers.kernels.recurrent import averaged_directions
+from crcl.matchers.statistics import BatchNorm, beyond_the_rows, normalise
 
 
 def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
@@ -32,6 +35,24 @@ class WordEncoder(nn.Module):
         return averaged_directions(self.rnn, self.embed(words), which, lengths)
 
 
+def unit_words(encoder: WordEncoder, tokens: Tensor, lengths: Tensor) -> Encoded:
+    """Words as vectors of length 1, `(B, W, D)`, 0 for padding, with their mask."""
+    words = l2(encoder(tokens, lengths))
+    return Encoded(words, torch.arange(words.shape[1], device=words.device) < lengths[:, None])
+
+
+def unit_regions(x: Tensor, mask: Tensor) -> Encoded:
+    """Regions `(B, R, D)` scaled to length 1, 0 for padding, with their mask."""
+    return Encoded(l2(x) * mask[..., None], mask)
+
+
+def last_state(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
+    """Last state of a batch-first GRU in one direction, in float32. `(B, L, E)`, `(B,)` -> `(B, D)`"""
+    with torch.autocast(x.device.type, enabled=False):
+        packed = pack_padded_sequence(x.float(), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        return rnn(packed)[1][0]
+
+
 class TwoLayers(nn.Module):
     """Linear, BatchNorm, ReLU, Linear, on rows `(rows, F)`.
 
@@ -42,30 +63,16 @@ class TwoLayers(nn.Module):
     def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(inputs, hidden), nn.Linear(hidden, outputs)])
-        self.bns = nn.ModuleList([nn.BatchNorm1d(hidden)])
+        self.bns = nn.ModuleList([BatchNorm(hidden)])
 
     def forward(self, rows: Tensor, *, padding: int = 0) -> Tensor:
-        norm = cast(nn.BatchNorm1d, self.bns[0])
+        norm = cast(BatchNorm, self.bns[0])
         hidden = self.layers[0](rows)
-        if self.training and padding:
-            hidden = _normalise_padded(hidden.float(), cast(Tensor, self.layers[0].bias), padding, norm)
+        if self.training and (padding or beyond_the_rows()):
+            hidden = normalise(hidden.float(), norm, pad=cast(Tensor, self.layers[0].bias), padding=padding)
         else:
             hidden = norm(hidden)
         return self.layers[1](torch.relu(hidden))
-
-
-def _normalise_padded(x: Tensor, pad: Tensor, padding: int, norm: nn.BatchNorm1d) -> Tensor:
-    """BatchNorm in training of the rows x and `padding` further rows that all equal `pad`; returns the rows of x."""
-    count = len(x) + padding
-    mean = (x.sum(0) + padding * pad) / count
-    centred = x - mean
-    variance = (centred.square().sum(0) + padding * (pad - mean).square()) / count
-    with torch.no_grad():
-        momentum = norm.momentum or 0.1
-        cast(Tensor, norm.running_mean).lerp_(mean, momentum)
-        cast(Tensor, norm.running_var).lerp_(variance * (count / (count - 1)), momentum)
-        cast(Tensor, norm.num_batches_tracked).add_(1)
-    return centred * (norm.weight * torch.rsqrt(variance + norm.eps)) + norm.bias
 
 
 class MetaNetwork(nn.Module):

@@ -1,11 +1,45 @@
 """Tiles of images and captions for local matchers, sized to fit in caches and memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from crcl.matchers.base import Encoded
 
 ROWS = 8192
 """(image, word) rows of a tile; at the paper's sizes about 8 MiB for each array of similarity vectors."""
 WORDS = 512
 """Most words of a tile in one matrix product."""
+
+
+def in_tiles(
+    compare: Callable[[Encoded, Encoded], Tensor], images: Encoded, texts: Encoded, *, stored: int, memory: float
+) -> Tensor:
+    """Similarities of all images with all texts by `compare`, which is given a tile of both. (images, texts)
+
+    A backward pass stores `stored` numbers for each (image, word). If that is at most `memory` GiB there is one tile;
+    otherwise each tile is computed again by the backward pass (gradient checkpointing).
+    """
+    words = texts.features.shape[1]
+    if torch.is_grad_enabled():
+        if 4 * stored * len(images) * len(texts) * words <= memory * 2**30:
+            return compare(images, texts)
+        compare = partial(checkpoint, compare, use_reentrant=False)
+    columns, start = [], 0
+    for size in caption_blocks([words] * len(texts), words=max(ROWS // len(images), WORDS)):
+        few = texts.part(slice(start, start + size))
+        tiles = image_blocks(len(images), size * words, rows=ROWS)
+        columns.append(torch.cat([compare(images.part(some), few) for some in tiles]))
+        start += size
+    return torch.cat(columns, dim=1)
+
+
+def products(v: Tensor, t: Tensor) -> Tensor:
+    """Inner products of regions `(images, R, D)` and words `(captions, W, D)`. (images, R, captions, W) float32"""
+    return (v.flatten(0, 1) @ t.flatten(0, 1).T).view(*v.shape[:2], *t.shape[:2]).float()
 
 
 def caption_blocks(lengths: Sequence[int], *, words: int) -> list[int]:

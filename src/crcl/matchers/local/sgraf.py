@@ -13,15 +13,17 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import leaky_relu
+from torch.nn.functional import leaky_relu, pad
 from torch.utils.checkpoint import checkpoint
 
+from crcl.distributed import current_part
 from crcl.matchers.base import SMALLEST_SQUARE, Encoded, l2
 from crcl.matchers.encoders import MetaNetwork, xavier_linear
 from crcl.matchers.kernels.distances import squared_distances
 from crcl.matchers.kernels.recurrent import averaged_directions
 from crcl.matchers.kernels.tiles import ROWS, WORDS, caption_blocks, image_blocks
 from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
+from crcl.matchers.statistics import BatchNorm, Dropout, shared_moments
 from crcl.settings import Count
 
 _SMOOTH = 9.0
@@ -93,22 +95,26 @@ class _SGRAF(nn.Module):
         """Similarities before the sigmoid. (images, texts)"""
         scores, moments = self._scores(images, texts)
         if self.training and self.sim.SAF_module is not None:
+            if (part := current_part()) is not None:
+                moments = shared_moments(moments, cast(Tensor, texts.mask).sum(1), part)
             self.sim.SAF_module.update_running_statistics(moments)
         return scores
 
-    def within_modality(self, encoded: Encoded) -> Tensor:
+    def within_modality(self, encoded: Encoded, everyone: Encoded | None = None) -> Tensor:
         """Images with images, or texts with texts, by the same head, without updating running statistics. (K, K)
+
+        `everyone` are all of them, if those given are not; these then stand where captions do. (all, given)
 
         Padded words need no mask as attention targets: they are 0, and the norm of a context does not matter.
         """
-        return self._scores(encoded, encoded)[0].sigmoid()
+        return self._scores(encoded if everyone is None else everyone, encoded)[0].sigmoid()
 
     def _scores(self, images: Encoded, texts: Encoded) -> tuple[Tensor, Tensor]:
-        """Scores, and SAF's moments of each caption. (images, texts), (2, texts)"""
+        """Scores, and SAF's moments of each caption, longest first. (images, texts), (2, texts)"""
         mask, t_pooled = cast(Tensor, texts.mask), cast(Tensor, texts.pooled)
         lengths, order = mask.sum(1).sort(descending=True, stable=True)
         learning = self.training or torch.is_grad_enabled()
-        words = min(self.tile_rows // len(images), WORDS) if learning else WORDS
+        words = (min if learning else max)(self.tile_rows // len(images), WORDS)
         sizes = caption_blocks(lengths.tolist(), words=words)
         rows = len(images) * int(lengths.sum())
         recompute = torch.is_grad_enabled() and rows > self.most_rows(mask.device)
@@ -173,7 +179,7 @@ class _Words(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(vocabulary, word)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.cap_rnn = nn.GRU(word, embedding, batch_first=True, bidirectional=True)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -183,18 +189,17 @@ class _Words(nn.Module):
         else:
             distinct, which = tokens.unique(return_inverse=True)
             words = self.embed(distinct)
-        return l2(averaged_directions(self.cap_rnn, words, which, lengths))
+        found = l2(averaged_directions(self.cap_rnn, words, which, lengths))
+        if current_part() is None:
+            return found
+        return pad(found, (0, 0, 0, tokens.shape[1] - found.shape[1]))  # as wide as those of the other processes
 
 
 class _VisualSA(nn.Module):
     def __init__(self, regions: int, size: int, dropout: float) -> None:
         super().__init__()
-        self.embedding_local = nn.Sequential(
-            xavier_linear(size, size), nn.BatchNorm1d(regions), nn.Tanh(), nn.Dropout(dropout)
-        )
-        self.embedding_global = nn.Sequential(
-            xavier_linear(size, size), nn.BatchNorm1d(size), nn.Tanh(), nn.Dropout(dropout)
-        )
+        self.embedding_local = nn.Sequential(xavier_linear(size, size), BatchNorm(regions), nn.Tanh(), Dropout(dropout))
+        self.embedding_global = nn.Sequential(xavier_linear(size, size), BatchNorm(size), nn.Tanh(), Dropout(dropout))
         self.embedding_common = nn.Sequential(xavier_linear(size, 1))
 
     def forward(self, local: Tensor) -> Tensor:
@@ -206,8 +211,8 @@ class _VisualSA(nn.Module):
 class _TextSA(nn.Module):
     def __init__(self, size: int, dropout: float) -> None:
         super().__init__()
-        self.embedding_local = nn.Sequential(xavier_linear(size, size), nn.Tanh(), nn.Dropout(dropout))
-        self.embedding_global = nn.Sequential(xavier_linear(size, size), nn.Tanh(), nn.Dropout(dropout))
+        self.embedding_local = nn.Sequential(xavier_linear(size, size), nn.Tanh(), Dropout(dropout))
+        self.embedding_global = nn.Sequential(xavier_linear(size, size), nn.Tanh(), Dropout(dropout))
         self.embedding_common = nn.Sequential(xavier_linear(size, 1))
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:

@@ -4,18 +4,15 @@ The context vectors c are never materialised: ⟨t, c⟩ is the attention-weight
 quadratic form in the Gram matrix of the regions (or words) attended to.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import leaky_relu
-from torch.utils.checkpoint import checkpoint
 
 from crcl.matchers.base import SMALLEST_SQUARE, Encoded, l2
-from crcl.matchers.encoders import WordEncoder, xavier_linear
-from crcl.matchers.kernels.tiles import ROWS, WORDS, caption_blocks, image_blocks
+from crcl.matchers.encoders import WordEncoder, unit_words, xavier_linear
+from crcl.matchers.kernels.attention import context_norms, to_regions, to_words
+from crcl.matchers.kernels.tiles import in_tiles, products
 from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
 from crcl.settings import NotNegative
 
@@ -27,17 +24,27 @@ Direction = Literal["t2i", "i2t"]
 Pooling = Literal["lse", "mean", "max", "sum"]
 
 
-class Settings(MatcherSettings):
-    """Attention and pooling of SCAN."""
+class Attentive(MatcherSettings):
+    """Attention of words to regions or of regions to words."""
+
+    smooth: NotNegative = 0.0
+    """Inverse temperature λ of the attention; 0: 9 for scan t2i and imram, 4 for scan i2t, 20 for naaf and gsmn."""
+
+
+class Pooled(MatcherSettings):
+    """How the relevances of words or regions become one similarity, for SCAN and CHAN."""
+
+    pooling: Pooling = "lse"
+    """How relevances become one similarity (scan and chan)."""
+    sharp: NotNegative = 0.0
+    """Sharpness μ of the pooling lse (scan and chan); 0: 6 for scan t2i, 5 for scan i2t, 10 for chan."""
+
+
+class Settings(Attentive, Pooled):
+    """Direction of SCAN."""
 
     direction: Direction = "t2i"
     """Words attend to regions (t2i), or regions to words (scan)."""
-    pooling: Pooling = "lse"
-    """How relevances become one similarity (scan)."""
-    smooth: NotNegative = 0.0
-    """Inverse temperature λ of the attention (scan); 0: 9 for t2i, 4 for i2t."""
-    sharp: NotNegative = 0.0
-    """Sharpness μ of the pooling lse (scan); 0: 6 for t2i, 5 for i2t."""
 
 
 class SCAN(nn.Module):
@@ -73,33 +80,15 @@ class SCAN(nn.Module):
         return Encoded(l2(self.img["fc"](regions)), mask)
 
     def encode_texts(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        words = l2(self.txt(tokens, lengths))  # (B, W, D), padding is 0
-        return Encoded(words, torch.arange(words.shape[1], device=words.device) < lengths[:, None])
+        return unit_words(self.txt, tokens, lengths)
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
+        stored = _STORED * images.features.shape[1]
+        return in_tiles(self._similarity, images, texts, stored=stored, memory=self.memory)
+
+    def _similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         v, t, real = images.features, texts.features, cast(Tensor, texts.mask)
-        if torch.is_grad_enabled():
-            stored = 4 * _STORED * v.shape[1] * len(v) * real.numel()
-            if stored <= self.memory * 2**30:
-                return self._similarity(v, t, real)
-            recomputed = partial(checkpoint, self._similarity, use_reentrant=False)
-            return self._tiled(recomputed, v, t, real)
-        return self._tiled(self._similarity, v, t, real)
-
-    def _tiled(
-        self, similarity: Callable[[Tensor, Tensor, Tensor], Tensor], v: Tensor, t: Tensor, real: Tensor
-    ) -> Tensor:
-        sizes = caption_blocks([t.shape[1]] * len(t), words=WORDS)
-        columns = [
-            torch.cat([similarity(v[part], words, mask) for part in image_blocks(len(v), mask.numel(), rows=ROWS)])
-            for words, mask in zip(t.split(sizes), real.split(sizes), strict=True)
-        ]
-        return torch.cat(columns, dim=1)
-
-    def _similarity(self, v: Tensor, t: Tensor, real: Tensor) -> Tensor:
-        s = (
-            (v.flatten(0, 1) @ t.flatten(0, 1).T).view(*v.shape[:2], *t.shape[:2]).float()
-        )  # (images, R, captions, words)
+        s = products(v, t)  # (images, R, captions, words)
         if self.direction == "t2i":
             relevance = words_relevance(s, v, t, smooth=self.smooth)  # (images, captions, words)
             return pool(relevance, real, self.pooling, self.sharp)
@@ -109,20 +98,14 @@ class SCAN(nn.Module):
 
 def words_relevance(s: Tensor, v: Tensor, t: Tensor, *, smooth: float) -> Tensor:
     """Cosine of each word with its attention-weighted sum of regions. (images, captions, words)"""
-    positive = leaky_relu(s, 0.1)
-    scaled = positive * (smooth / (positive.norm(dim=3, keepdim=True) + _EPS))
-    attention = scaled.softmax(1)
+    attention = to_regions(s, smooth=smooth)
     inner = (attention * s).sum(1)
-    rows = attention.flatten(2).mT  # (images, captions * words, R)
-    squares = ((rows @ (v @ v.mT)) * rows).sum(2).view_as(inner)
-    return inner / (squares.clamp(min=SMALLEST_SQUARE).sqrt() * t.norm(dim=2)).clamp(min=_EPS)
+    return inner / (context_norms(attention, v) * t.norm(dim=2)).clamp(min=_EPS)
 
 
 def regions_relevance(s: Tensor, v: Tensor, t: Tensor, real: Tensor, *, smooth: float) -> Tensor:
     """Cosine of each region with its attention-weighted sum of words. (images, captions, R)"""
-    positive = leaky_relu(s, 0.1)
-    scaled = positive * (smooth / (positive.norm(dim=1, keepdim=True) + _EPS))
-    attention = scaled.masked_fill(~real, -torch.inf).softmax(3)  # (images, R, captions, words)
+    attention = to_words(s, real, smooth=smooth)  # (images, R, captions, words)
     inner = (attention * s).sum(3)
     rows = attention.permute(2, 0, 1, 3).flatten(1, 2)  # (captions, images * R, words)
     squares = ((rows @ (t @ t.mT)) * rows).sum(2).view(len(t), *v.shape[:2]).permute(1, 2, 0)

@@ -124,7 +124,7 @@ def test_a_step_that_would_keep_too_much_is_computed_in_parts(direction: str) ->
     matcher = small(direction, memory=1e-9)
     seen = matcher.encode_images(torch.randn(5, 4, 6), torch.ones(5, 4, dtype=torch.bool))
     read = matcher.encode_texts(*captions([4, 7, 2]))
-    with unittest.mock.patch("crcl.matchers.scan.checkpoint", side_effect=checkpoint) as again:
+    with unittest.mock.patch("crcl.matchers.kernels.tiles.checkpoint", side_effect=checkpoint) as again:
         matcher.similarity(seen, read)
     assert again.called
 
