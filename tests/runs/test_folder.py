@@ -419,7 +419,15 @@ def test_a_line_of_metrics_that_is_no_record_is_refused(tmp_path: Path, line: st
 
 
 @pytest.mark.parametrize(
-    "beliefs", [np.ones(2, np.float32), np.full(3, np.nan, np.float32), np.array(["a", "b", "c"]), np.ones((3, 1))]
+    "beliefs",
+    [
+        np.ones(2, np.float32),
+        np.full(3, 1.5, np.float32),
+        np.full(3, -0.1, np.float32),
+        np.full(3, np.nan, np.float32),
+        np.array(["a", "b", "c"]),
+        np.ones((3, 1)),
+    ],
 )
 def test_a_ledger_that_is_not_a_belief_per_pair_is_refused(tmp_path: Path, beliefs: np.ndarray) -> None:
     run = create(tmp_path / "run")

@@ -7,16 +7,24 @@ from typing import Literal
 import numpy as np
 
 from crcl.auditing.findings import THRESHOLD
+from crcl.auditing.partners import check_movable, moves
+from crcl.auditing.review.cleaning import ByVerdict, decide
 from crcl.data.cleaning.judged import Judged
 from crcl.data.sources import LAYOUTS, layout_of
 from crcl.data.sources.base import Layout, Location
 from crcl.data.split import Split
 from crcl.errors import InputError
+from crcl.runs.exchange.known import Known
+from crcl.runs.folder import Run
+from crcl.runs.verdicts import Verdicts
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """How many rows were removed, how many were kept, and how many of the kept ones were not judged or were moved."""
+    """How many rows were removed, how many were kept, and how many of the kept ones were not judged or were moved.
+
+    Where verdicts counted, `verdicts` says how many rows they decided on; these are among the others.
+    """
 
     removed: int
     kept: int
@@ -25,6 +33,7 @@ class Cleaned:
     """Rows that now name another image."""
     threshold: float = field(default=THRESHOLD, compare=False)
     """Pairs with a lower correspondence were suspects."""
+    verdicts: ByVerdict | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,21 @@ class Cleaning:
     """What to do with image files beside the data: nothing, by default."""
     rewrite: bool = False
     """Write containers of images anew, instead of lists of what to keep."""
+    relink: float | None = None
+    """Move captions whose belief in another image is at least this."""
+    verdicts: bool = False
+    """Verdicts beat beliefs."""
+
+    def __post_init__(self) -> None:
+        """Refuse an impossible belief, before long work."""
+        if self.relink is None:
+            return
+        if not 0 < self.relink <= 1:
+            raise InputError(
+                f"the belief to move captions must be above 0 and at most 1, such as 0.9, got {self.relink:g}"
+            )
+        if self.mark:
+            raise InputError("marked rows all stay as they are", hint="give {mark} or {relink}")
 
 
 PLAIN = Cleaning()
@@ -106,6 +130,27 @@ def _kind(as_folder: bool) -> str:
     return "folder" if as_folder else "file"
 
 
+def clean_pairs(
+    run: Run,
+    location: Location,
+    output: Path,
+    pairs: Split,
+    correspondence: np.ndarray,
+    *,
+    threshold: float,
+    how: Cleaning,
+) -> Cleaned:
+    """Write the data of a run again: as `clean` does, with moves by the run's beliefs and with the run's verdicts."""
+    known = None
+    if how.verdicts:
+        stored = Verdicts.open(run)
+        known = Known.of(stored.current(), pairs, stored.path)
+        if (known.images >= 0).any():
+            check_movable(location)
+    moved = moves(run, location, pairs, how.relink)
+    return clean(location, output, pairs, correspondence, threshold=threshold, moved=moved, known=known, how=how)
+
+
 def clean(
     location: Location,
     output: str | Path,
@@ -114,6 +159,7 @@ def clean(
     *,
     threshold: float = THRESHOLD,
     moved: np.ndarray | None = None,
+    known: Known | None = None,
     how: Cleaning = PLAIN,
 ) -> Cleaned:
     """Write a copy of the data that the pairs were read from, without the suspects or with all correspondences.
@@ -127,6 +173,7 @@ def clean(
         correspondence: (N,) of the pairs.
         threshold: Remove pairs with a lower correspondence.
         moved: (N,) the image that each caption is moved to, or -1; pairs that are moved are not removed.
+        known: What verdicts say, which beat correspondences; None: there are none.
         how: How to write it.
     """
     data, output = Path(location.path), Path(output)
@@ -146,19 +193,30 @@ def clean(
     rows = pairs.rows.tolist()
     names = (str(pairs.image_ids[image]) for image in pairs.image_index)
     expected = ((name.strip(), caption.strip()) for name, caption in zip(names, pairs.captions, strict=True))
-    images = np.full(len(rows), -1) if moved is None else moved
-    suspects = (correspondence < threshold) & (images < 0)
+    if how.mark and known is not None:  # all rows stay as they are
+        known = known.unrepaired()
+    fates = decide(pairs, correspondence, moved, threshold=threshold, known=known)
     judged = Judged(
         data,
         dict(zip(rows, expected, strict=True)),
-        dict(zip(rows, correspondence, strict=True)),
-        {rows[place] for place in np.flatnonzero(suspects)},
-        {rows[place]: str(pairs.image_ids[images[place]]) for place in np.flatnonzero(images >= 0)},
+        dict(zip(rows, fates.correspondence, strict=True)),
+        {rows[place] for place in np.flatnonzero(fates.removed)},
+        _by_row(rows, pairs, fates.images),
         mark=how.mark,
         images=how.images,
         rewrite=how.rewrite,
+        corrected={rows[place]: text for place, text in fates.captions.items()},
     )
     assert layout.clean is not None
     total = layout.clean(location, judged, output)
     removed = 0 if how.mark else len(judged.suspects)
-    return Cleaned(removed, total - removed, total - len(rows), len(judged.moved), threshold)
+    kept = total - removed
+    by_verdict = fates.by_verdict
+    if how.mark and known is not None:
+        by_verdict = ByVerdict(kept=int((known.right | known.wrong).sum()))
+    return Cleaned(removed, kept, total - len(rows), len(judged.moved), threshold, by_verdict)
+
+
+def _by_row(rows: list[int], pairs: Split, images: np.ndarray) -> dict[int, str]:
+    """The image that each moved row is moved to."""
+    return {rows[place]: str(pairs.image_ids[images[place]]) for place in np.flatnonzero(images >= 0)}

@@ -8,6 +8,9 @@ import numpy as np
 from crcl.runs.files import damaged, read_npz
 from crcl.storage import could_not_save, write_arrays
 
+JUDGED = "judged.npz"
+"""Beliefs that a method came to where verdicts fix some of them: those of all pairs, as if there were no verdicts."""
+
 
 def write_beliefs(path: Path, beliefs: np.ndarray, pairs: int) -> None:
     """Write the beliefs in the first `pairs` pairs, and in the decoys that follow them, if any."""
@@ -25,6 +28,8 @@ def read_beliefs(path: Path, *, pairs: int, decoys: int) -> tuple[np.ndarray, np
     for what, count, read in (("pairs", pairs, beliefs), ("decoys", decoys, of_decoys)):
         if read.dtype != np.float32 or read.shape != (count,) or not np.isfinite(read).all():
             raise damaged(path, f"not a belief for each of {count} {what}")
+        if not ((read >= 0) & (read <= 1)).all():
+            raise damaged(path, f"beliefs in {what} that are not from 0 to 1")
     return beliefs, of_decoys
 
 
@@ -47,11 +52,7 @@ def read_partners(path: Path, *, pairs: int, images: int) -> tuple[np.ndarray, n
 
 def read_scores(path: Path, *, pairs: int) -> dict[str, np.ndarray]:
     """Scores of the pairs, followed by those of the decoys, by name. (pairs,) float32 each"""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            found = {str(name): archive[name] for name in archive.files}
-    except Exception as error:  # numpy's own message would advise to unpickle
-        raise damaged(path, type(error).__name__) from error
+    found = read_npz(path)
     if any(score.shape != (pairs,) or score.dtype != np.float32 for score in found.values()):
         raise damaged(path, f"not scores of {pairs} pairs and decoys")
     return found

@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from crcl.data.files import NPY_ERRORS
-from crcl.errors import InputError
+from crcl.errors import InputError, is_out_of_memory
+from crcl.runs.checkpoints.pickles import RefusedError
+from crcl.runs.checkpoints.unpickling import restricted
 from crcl.storage import write_bytes
 
 
@@ -36,9 +39,16 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def read_npz(path: Path, *names: str) -> dict[str, np.ndarray]:
+    """Arrays of an `.npz` file, all of them without names; a file that unpacks to more than it holds is refused."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in names}
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > path.stat().st_size:
+            raise damaged(path, "it unpacks to more than it holds, which no training writes")
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in names or arrays.files}
+    except InputError:
+        raise
     except Exception as error:  # numpy's own message would advise to unpickle
         raise damaged(path, type(error).__name__) from error
 
@@ -70,6 +80,10 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
 def read_state(path: Path) -> dict[str, Any]:
     """A state of tensors and plain values."""
     try:
-        return dict(torch.load(path, map_location="cpu", weights_only=True))
+        return dict(restricted(path))
+    except RefusedError as error:
+        raise damaged(path, error) from error
     except Exception as error:  # torch's own message would advise to unpickle
+        if is_out_of_memory(error):
+            raise
         raise damaged(path, type(error).__name__) from error

@@ -19,6 +19,9 @@
     beliefs.f16           the belief in each pair after every epoch, (epochs, N) float16 without a header
     metrics.jsonl         one line per epoch, the same for the same seed
     timing.jsonl          seconds per epoch, which are never the same
+    trained_verdicts.json what verdicts said of pairs when the training began (where it was given any)
+    judged.npz            beliefs without these verdicts, of pairs that have one too
+    verdicts.sqlite       what people said of pairs in review (where anyone did; runs/verdicts.py)
 
 Resuming starts from `training.pt`: everything written after it is written again.
 """
@@ -48,6 +51,7 @@ from crcl.runs.beliefs import (
     write_epoch,
     write_partners,
 )
+from crcl.runs.database import keeping_verdicts
 from crcl.runs.decoys import read_decoys, write_decoys
 from crcl.runs.files import (
     damaged,
@@ -117,6 +121,7 @@ class Run:
         noise: np.ndarray | None = None,
         trusted: np.ndarray | None = None,
         decoys: Decoys | None = None,
+        known: dict[str, Any] | None = None,
         standardize: Standardize | None = None,
         start: Learnt | None = None,
         learnt: Learnt | None = None,
@@ -126,20 +131,22 @@ class Run:
     ) -> "Run":
         """Start a run folder; an existing run is replaced only with `overwrite`.
 
-        `start` has the weights and beliefs to start from, `learnt` those of an imported run, and `made` says how the
-        features were made.
+        `start` has the weights and beliefs to start from, `learnt` those of an imported run; `known` is what verdicts
+        say of the pairs, and `made` says how the features were made.
         """
         path = Path(path).absolute()
         refuse_existing(path, overwrite=overwrite)
         refuse_inputs_within(path, config)
         try:
-            with replacing_folder(path, busy=TRAINING) as fresh:
+            with keeping_verdicts(path, fingerprint) as copy_verdicts, replacing_folder(path, busy=TRAINING) as fresh:
                 write_json(fresh / vocabulary.file, vocabulary.to_json())
                 if model is not None:
                     write_json(fresh / "model.json", model)
                 for name, array in (("noise", noise), ("trusted", trusted)):
                     if array is not None:
                         write_array(fresh / f"{name}.npy", array)
+                if known is not None:
+                    write_json(fresh / "trained_verdicts.json", known)
                 if decoys is not None:
                     write_decoys(fresh, decoys)
                 if standardize is not None:
@@ -156,6 +163,7 @@ class Run:
                 optional = {"features": features, "imported": imported, "made": made}
                 about |= {name: value for name, value in optional.items() if value} | {"config": config}
                 write_json(fresh / "config.json", about)
+                copy_verdicts(fresh)
         except OSError as error:
             raise InputError(f"cannot be written ({error.strerror or error})", where=path) from error
         return cls(path, about)
@@ -266,11 +274,8 @@ class Run:
 
     def _load_beliefs(self) -> tuple[np.ndarray, np.ndarray]:
         if not self.has_beliefs:
-            raise InputError(
-                "imported without beliefs",
-                where=self.path,
-                hint="{train()} with {start} trains it further, to have some",
-            )
+            hint = "{train()} with {start} trains it further, to have some"
+            raise InputError("imported without beliefs", where=self.path, hint=hint)
         return self._read_beliefs(self._existing(LEARNT[1]))
 
     def save_partners(self, images: np.ndarray, beliefs: np.ndarray) -> None:
@@ -290,11 +295,8 @@ class Run:
     def load_scores(self) -> dict[str, np.ndarray]:
         """Scores of the pairs, followed by those of the decoys, by name; empty where no audit computed any."""
         path, decoys = self.path / SCORES, self.decoys()
-        return (
-            read_scores(path, pairs=self.sizes["pairs"] + (0 if decoys is None else len(decoys)))
-            if path.is_file()
-            else {}
-        )
+        count = self.sizes["pairs"] + (0 if decoys is None else len(decoys))
+        return read_scores(path, pairs=count) if path.is_file() else {}
 
     @property
     def has_beliefs(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from crcl import distributed
 from crcl.config import DEVICES, Config
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS, BuildContext, Ensemble
@@ -56,7 +57,12 @@ def restored_matcher(
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of this name; `auto` is a GPU if available, otherwise the CPU."""
+    """The device of this name; `auto` is a GPU if available, otherwise the CPU.
+
+    Several processes on one machine have a GPU each, unless the name says which.
+    """
+    if name in ("auto", "cuda") and torch.cuda.is_available() and distributed.launched():
+        return torch.device("cuda", torch.cuda.current_device())
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(DEVICES, name):

@@ -61,7 +61,8 @@ def _judge(judged: Judged, first: int, image: Any, cell: Any) -> _Record | None:
         )
     if not kept:
         return None
-    chosen = None if len(kept) == len(rows) else [captions[row - first] for row in kept]
+    same = len(kept) == len(rows) and judged.corrected.keys().isdisjoint(rows)
+    chosen = None if same else [judged.corrected.get(row, captions[row - first]) for row in kept]
     return _Record(chosen, moved.pop() if moved else None, correspondence)
 
 
@@ -86,11 +87,16 @@ def _write_jsonl(table: Listed, judged: Judged, output: Path) -> int:
             if record is None:
                 continue
             if record.captions is not None:
-                line = with_member(line, table.columns.caption, as_json(record.captions))
+                line = with_member(line, table.columns.caption, as_json(_as_cell(record.captions, found, table)))
             if record.image is not None:
                 line = with_member(line, table.columns.image, as_json(record.image))
             target.write(with_key(line, COLUMN, json.dumps(record.correspondence)) if judged.mark else line)
     return len(table.lengths)
+
+
+def _as_cell(captions: list[Any], record: dict[str, Any], table: Listed) -> Any:
+    """Captions as the cell of a record holds them: a list, or the only caption alone."""
+    return captions if isinstance(record.get(table.columns.caption), list) else captions[0]
 
 
 def _write_parquet(table: Listed, judged: Judged, output: Path) -> int:

@@ -2,7 +2,7 @@
 
 Row group by row group; all other columns, the bytes of the images, the order and the metadata stay. From a list of
 captions only the suspects are removed, and the row when none is left. A caption that is moved takes along the image of
-another row.
+another row; one that is corrected takes the place of the old one.
 """
 
 import json
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from crcl.data.cleaning.judged import COLUMN, Judged, written, written_folder
+from crcl.data.cleaning.tables import as_type
 from crcl.data.pictures.columns import ParquetImages
 from crcl.data.rows.cells import as_lists, entries, is_list, is_several, lengths, one_array, take_apart
 from crcl.errors import InputError
@@ -104,6 +105,9 @@ class _Writer:
         self.pair += len(rows)
         if replaced is not None:
             table = self._with_moved(table, pairs, replaced)
+        if not judged.corrected.keys().isdisjoint(pairs):
+            column = self._corrected(column, captions, pairs)
+            table = table.set_column(place, schema.field(place), column)
         if judged.mark:
             values = pa.array([judged.correspondence.get(pair) for pair in pairs], pa.float32())
             field = schema.field(COLUMN)
@@ -118,6 +122,24 @@ class _Writer:
         if is_several(column.type):
             table = table.set_column(place, schema.field(place), self._without(column, rows, keeps))
         return table.filter(pa.array(np.bincount(rows[keeps], minlength=len(table)) > 0))
+
+    def _corrected(self, column: pa.Array, captions: pa.Array, pairs: range) -> pa.Array:
+        """The column of captions with new ones."""
+        kind = column.type
+        plain = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
+        if not (pa.types.is_string(plain) or pa.types.is_large_string(plain) or pa.types.is_dictionary(plain)):
+            raise InputError(
+                f"the cells of column '{self.cells.caption}' are {kind}, in which no caption can be replaced",
+                where=self.judged.data,
+                hint="leave {verdicts} out, or write captions as plain text",
+            )
+        texts = [self.judged.corrected.get(pair, text) for pair, text in zip(pairs, captions.to_pylist(), strict=True)]
+        if plain == kind:
+            return as_type(texts, kind)
+        counts = lengths(column)
+        _, real = entries(counts)
+        values = [text for text, there in zip(texts, real.tolist(), strict=True) if there]
+        return _as_lists(kind, counts, as_type(values, plain), column)
 
     def _without(self, column: pa.Array, rows: np.ndarray, keeps: np.ndarray) -> pa.Array:
         """Lists of captions without the suspects."""

@@ -22,6 +22,8 @@ _FIRST = re.compile(
 
 Pair = Callable[[Any], tuple[str, str] | None]
 """Image and caption of a record; None if it is no row."""
+Recaption = Callable[[Path, str, "Entry", str], list["Edit"]]
+"""The edits that give a record of a document's text another caption."""
 
 
 class Edit(NamedTuple):
@@ -109,7 +111,7 @@ def with_entries(text: str, start: int, end: int, old: Sequence[Entry], new: Seq
     return Edit(start, end, f"[{before}{comma.join(new)}{after}]")
 
 
-def clean_list(path: Path, pair: Pair, image_key: str, judged: Judged, output: Path) -> int:
+def clean_list(path: Path, pair: Pair, image_key: str, judged: Judged, output: Path, *, recaption: Recaption) -> int:
     """Write a list of records again, a JSON document or one record per line; returns the number of its rows.
 
     Args:
@@ -118,16 +120,18 @@ def clean_list(path: Path, pair: Pair, image_key: str, judged: Judged, output: P
         image_key: The key that names the image of a record.
         judged: What was judged of it.
         output: The file to write.
+        recaption: How a record gets another caption.
     """
     write = _write_lines if path.suffix.lower() == ".jsonl" else _write_list
-    return written(output, lambda temporary: write(path, _Rows(path, pair, image_key, judged), temporary))
+    return written(output, lambda temporary: write(path, _Rows(path, pair, image_key, judged, recaption), temporary))
 
 
 class _Rows:
     """Counts the records that are rows, and says what becomes of each record."""
 
-    def __init__(self, path: Path, pair: Pair, image_key: str, judged: Judged) -> None:
+    def __init__(self, path: Path, pair: Pair, image_key: str, judged: Judged, recaption: Recaption) -> None:
         self.path, self.pair, self.image_key, self.judged, self.count = path, pair, image_key, judged, 0
+        self.recaption = recaption
 
     def next(self, text: str, entry: Entry) -> tuple[bool, list[Edit]]:
         """Whether the next record is kept, and its edits."""
@@ -138,6 +142,8 @@ class _Rows:
             self.count += 1
             if row in judged.moved:
                 edits += with_value(self.path, text, entry.start, self.image_key, judged.moved[row])
+            if row in judged.corrected:
+                edits += self.recaption(self.path, text, entry, judged.corrected[row])
         if judged.mark and isinstance(entry.value, dict):
             refuse_marked(judged, entry.value)
             belief = None if pair is None else judged.correspondence.get(row)

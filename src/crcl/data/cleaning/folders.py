@@ -95,6 +95,8 @@ def _kept_lines(entry: Entry, judged: Judged, row: int) -> tuple[bytes, list[np.
             lines.append(line)
             continue
         if judged.keeps(row) and row not in judged.moved:
+            if row in judged.corrected:
+                line = judged.one_line(row).encode() + line[len(line.rstrip(b"\r\n")) :]
             lines.append(line)
             values.append(judged.correspondence.get(row))
         row += 1
@@ -211,6 +213,7 @@ def _own_rows(metadata: Metadata, cells: MetadataRows, judged: Judged, first: in
         {place - first for place in rows if place in judged.suspects},
         {place - first: cell(judged.moved[place]) for place in rows if place in judged.moved},
         mark=judged.mark,
+        corrected={place - first: judged.corrected[place] for place in rows if place in judged.corrected},
     )
 
 

@@ -27,6 +27,8 @@ def _write(path: Path, order: Order, judged: Judged, output: Path) -> int:
                 raise judged.has_column()
             if row in judged.moved:
                 values[order.image] = judged.moved[row]
+            if row in judged.corrected:
+                values[order.caption] = judged.one_line(row)
             if judged.mark:
                 belief = judged.correspondence.get(row)
                 values.append("" if belief is None else str(belief))

@@ -1,7 +1,7 @@
 """What was judged of some data, and what is to become of it: the input of every writer of cleaned data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +35,8 @@ class Judged:
     """What to do with image files beside cleaned data: nothing, by default."""
     rewrite: bool = False
     """Write containers of images anew, instead of lists of what to keep."""
+    corrected: dict[int, str] = field(default_factory=dict)
+    """The new caption of the rows that get one."""
 
     def keeps(self, row: int) -> bool:
         """Whether a row is written."""
@@ -53,6 +55,17 @@ class Judged:
     def changed(self, why: str) -> InputError:
         """The error for data that is not what was judged."""
         return InputError(f"cannot be cleaned ({why})", where=self.data, hint="audit it again if it was changed since")
+
+    def one_line(self, row: int) -> str:
+        """The new caption of a row, for a container in which a caption is a line."""
+        caption = self.corrected[row]
+        if len(caption.splitlines()) > 1 or "\t" in caption:
+            raise InputError(
+                f"the new caption of row {row + 1} has several lines or tabs, which do not fit there",
+                where=self.data,
+                hint="give it a caption of one line",
+            )
+        return caption
 
     def has_column(self) -> InputError:
         """The error for data that is marked already."""

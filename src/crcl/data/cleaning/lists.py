@@ -1,7 +1,8 @@
 """Lists of what to keep, for data that is too large to be written again: `keep.txt` and `keep.parquet`.
 
 keep.txt        keys of what is kept, one per line, in the order of the data
-keep.parquet    every row: key, image, caption, correspondence, kept and, if captions are moved, moved_to
+keep.parquet    every row: key, image, caption, correspondence, kept; moved_to if captions are moved, new_caption if
+                some are corrected
 """
 
 from collections.abc import Mapping
@@ -27,8 +28,8 @@ def write_lists(
 ) -> int:
     """Write both lists into a folder; returns the number of rows.
 
-    A key is in `keep.txt` once, if one of its rows stays with its image. A row that is moved to another image is kept,
-    but does not keep its key.
+    A key is in `keep.txt` once, if one of its rows stays as it is. A row that is moved to another image, or gets a new
+    caption, is kept, but does not keep its key.
 
     Args:
         folder: An existing folder.
@@ -40,7 +41,9 @@ def write_lists(
     columns = {"key": keys, **(more or {}), "image": rows["image"], "caption": rows["caption"]}
     table = pa.table({name: values.cast(pa.string()) for name, values in columns.items()})
     added = [pa.field(COLUMN, pa.float32()), pa.field("kept", pa.bool_())]
-    added += [pa.field("moved_to", pa.string())] if judged.moved else []
+    changed = {"moved_to": judged.moved, "new_caption": judged.corrected}
+    changed = {name: of for name, of in changed.items() if of}
+    added += [pa.field(name, pa.string()) for name in changed]
     schema = pa.schema([*table.schema, *added])
     listed: dict[str, None] = {}  # keys without repetition, in order
     with (
@@ -57,12 +60,11 @@ def write_lists(
                 judged.check(place, image, caption)
             kept = [judged.keeps(place) for place in places]
             for place, name, stays in zip(places, names, kept, strict=True):
-                if stays and place not in judged.moved and name not in listed:
+                if stays and name not in listed and not any(place in of for of in changed.values()):
                     listed[name] = None
                     text.write(f"{_one_line(judged, name)}\n")
             values = [pa.array([judged.correspondence.get(place) for place in places], pa.float32()), pa.array(kept)]
-            if judged.moved:
-                values.append(pa.array([judged.moved.get(place) for place in places], pa.string()))
+            values += [pa.array([of.get(place) for place in places], pa.string()) for of in changed.values()]
             target.write_table(pa.table([*part.columns, *values], schema=schema))
     judged.check_count(len(table))
     return len(table)

@@ -4,7 +4,8 @@ CSV, TSV   records as they are in the file, quotes and line ends too; the corres
 JSONL      lines as they are; the correspondence is added as the last key
 Parquet    the same schema, row group by row group; the correspondence is added as the last column
 
-A row that is moved to another image gets another value in the column of images, and stays as it is otherwise.
+A row that is moved to another image gets another value in the column of images, one with a new caption another value in
+that of captions; it stays as it is otherwise.
 """
 
 import csv
@@ -62,6 +63,8 @@ def _write_csv(table: _Table, judged: Judged, output: Path) -> int:
                 judged.check(row, values[image], values[caption])
                 if row in judged.moved:
                     record = _with_value(record, image, judged.moved[row], delimiter)
+                if row in judged.corrected:
+                    record = _with_value(record, caption, judged.corrected[row], delimiter)
                 if judged.keeps(row):
                     value = judged.correspondence.get(row)
                     more = f"{delimiter}{'' if value is None else str(value)}"
@@ -137,6 +140,8 @@ def _write_jsonl(table: _Table, judged: Judged, output: Path) -> int:
                 name = judged.moved[row]
                 is_number = isinstance(found.get(table.columns.image), int | float)
                 line = with_member(line, table.columns.image, name if is_number else as_json(name))
+            if row in judged.corrected:
+                line = with_member(line, table.columns.caption, as_json(judged.corrected[row]))
             if judged.keeps(row):
                 target.write(_with_key(line, judged.correspondence.get(row)) if judged.mark else line)
             row += 1
@@ -198,10 +203,16 @@ def _write_parquet(table: _Table, judged: Judged, output: Path) -> int:
                 images, captions = (group[name].cast(pa.string()).to_pylist() for name in table.columns)
                 for place, image, caption in zip(rows, images, captions, strict=True):
                     judged.check(place, image, caption)
-                if not judged.moved.keys().isdisjoint(rows):
-                    names = [judged.moved.get(place, image) for place, image in zip(rows, images, strict=True)]
-                    column = schema.get_field_index(table.columns.image)
-                    group = group.set_column(column, schema.field(column), _as_type(names, schema.field(column).type))
+                for name, old, new in (
+                    (table.columns.image, images, judged.moved),
+                    (table.columns.caption, captions, judged.corrected),
+                ):
+                    if not new.keys().isdisjoint(rows):
+                        texts = [new.get(place, text) for place, text in zip(rows, old, strict=True)]
+                        column = schema.get_field_index(name)
+                        group = group.set_column(
+                            column, schema.field(column), as_type(texts, schema.field(column).type)
+                        )
                 if judged.mark:
                     correspondence = pa.array([judged.correspondence.get(place) for place in rows], pa.float32())
                     group = group.append_column(schema.field(COLUMN), correspondence)
@@ -213,8 +224,8 @@ def _write_parquet(table: _Table, judged: Judged, output: Path) -> int:
     return row
 
 
-def _as_type(names: list[str | None], kind: pa.DataType) -> pa.Array:
-    """Image names as values of a column's type."""
+def as_type(names: list[str | None], kind: pa.DataType) -> pa.Array:
+    """Texts as values of a column's type."""
     if pa.types.is_dictionary(kind):
         return pa.array(names, kind.value_type).dictionary_encode().cast(kind)
     return pa.array(names, pa.string()).cast(kind)

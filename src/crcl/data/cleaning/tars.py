@@ -52,6 +52,12 @@ def clean_tars(
             where=judged.data,
             hint="leave {rewrite} out: keep.parquet then says where they belong",
         )
+    if judged.corrected:  # the caption may stand in a text, in JSON and in the table beside the tar
+        raise InputError(
+            "captions cannot be replaced within tars",
+            where=judged.data,
+            hint="leave {rewrite} out: keep.parquet then has the new captions",
+        )
     _check(rows, judged)
     several = len(rows) > len(rows["image"].unique())
     for part in parts:

@@ -1,0 +1,1 @@
+"""What people say of pairs in review, and what that tells about an audit."""
