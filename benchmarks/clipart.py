@@ -28,7 +28,6 @@ import numpy as np
 import scores
 import torch
 from PIL import Image
-from scipy.stats import binomtest
 
 import crcl
 from crcl.data.duplicates import folded
@@ -226,7 +225,7 @@ def told(rows: Sequence[dict[str, Any]]) -> list[str]:
     own = [(row, row["scores"][row["taken"]]) for row in rows]
     sure = [(row, score) for row, score in own if score.get("precision") is not None]
     precision = [inside(score["precision_true"], score["precision_interval"]) for _, score in sure]
-    recall = [inside(score["recall_true"]["all"], recall_interval(row, score)) for row, score in sure]
+    recall = [inside(score["recall_true"]["all"], score["recall_interval"]) for _, score in sure]
     off = [
         np.array([score["precision"] - score["precision_true"] for _, score in sure]),
         np.array([score["recall_told"]["random"] - score["recall_true"]["all"] for _, score in sure]),
@@ -248,13 +247,6 @@ def points(off: np.ndarray) -> str:
 
 def inside(value: float, interval: Sequence[float]) -> bool:
     return bool(interval[0] <= value <= interval[1])
-
-
-def recall_interval(row: dict[str, Any], score: dict[str, Any]) -> tuple[float, float]:
-    """The 95 % interval of a recall that is the share of flagged decoys among so many (Wilson)."""
-    flagged = round(score["recall_told"]["random"] * row["decoys"])
-    found = binomtest(flagged, row["decoys"]).proportion_ci(method="wilson")
-    return float(found.low), float(found.high)
 
 
 def worst(options: argparse.Namespace, pairs: int) -> str:

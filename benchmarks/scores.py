@@ -136,7 +136,7 @@ def score_numbers(found: Correspondences, kinds: np.ndarray) -> Row:
 
 
 def flagged_numbers(estimated: Estimate, threshold: float, wrong: np.ndarray) -> Row:
-    """Precision at a threshold, estimated with its interval and true."""
+    """Precision at a threshold, estimated with its interval and true, and the interval of recall."""
     flagged = estimated.correspondence < threshold
     interval = estimated.precision_interval(threshold)
     return {
@@ -144,6 +144,7 @@ def flagged_numbers(estimated: Estimate, threshold: float, wrong: np.ndarray) ->
         "precision": estimated.at(threshold).precision if flagged.any() else None,
         "precision_interval": interval,
         "precision_true": float(wrong[flagged].mean()) if flagged.any() else None,
+        "recall_interval": estimated.recall_interval(threshold),
     }
 
 

@@ -3,12 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from crcl.auditing.clean import PLAIN, Cleaned, Cleaning, clean, refuse_output
+from crcl.auditing.clean import PLAIN, Cleaned, Cleaning, clean_pairs, refuse_output
 from crcl.auditing.copies import check_duplicates_file, find_duplicates
 from crcl.auditing.findings import check_output, find
 from crcl.auditing.making import recorded_image_folder
 from crcl.auditing.origin import Origin, suggest_more
-from crcl.auditing.partners import check_relink, moves
 from crcl.auditing.report.page import check_report_folder
 from crcl.auditing.result import Audit
 from crcl.auditing.scores.of_run import score_run
@@ -90,12 +89,10 @@ def clean_run(
     choice: Choice,
     *,
     score: str | None = None,
-    relink: float | None = None,
     how: Cleaning = PLAIN,
     progress: Progress = SILENT,
 ) -> Cleaned:
     """Write the data of a run again without the suspects, from the scores in the run folder alone."""
-    check_relink(relink, mark=how.mark)
     location = data.location or Location("")
     refuse_output(location, path, overwrite=how.overwrite)
     report_unfinished(run, config, progress)
@@ -104,17 +101,9 @@ def clean_run(
     assert correspondences.correspondence is not None
     own = config.own_threshold()
     threshold = choose_threshold(correspondences, choice, own=own, method=config.method, progress=progress)
-    refuse_unsure(correspondences, choice.threshold, run.path, mark=how.mark)
+    refuse_unsure(correspondences, choice.threshold, run.path, mark=how.mark or how.verdicts)
     pairs = audited_pairs(run, config, data)
-    return clean(
-        location,
-        path,
-        pairs,
-        correspondences.correspondence,
-        threshold=threshold,
-        moved=moves(run, location, pairs, relink),
-        how=how,
-    )
+    return clean_pairs(run, location, path, pairs, correspondences.correspondence, threshold=threshold, how=how)
 
 
 def check_outputs(table: Path, report: Path | None, source: Path) -> None:

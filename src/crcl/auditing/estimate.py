@@ -6,25 +6,26 @@ ones,
 
     G = rate * F0 + (1 - rate) * F1,    F1: the distribution for pairs that match
 
-Then rate <= G(t) / F0(t) at every threshold t, with equality where only mismatches lie below t.
+`mixture` estimates the rate. Recall at a threshold t is F0(t), and precision rate * F0(t) / G(t).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import betaincinv
 
+from crcl.auditing.review.verified import Verified
+from crcl.auditing.scores.mixture import FAR, NEAR, Bins, rate_of
+from crcl.auditing.scores.resampling import RESAMPLES, best_place, precision_interval, too_high
+
 FEWEST = 20
 """The smallest number of decoys for an estimate."""
-_LOWEST, _USUAL = 0.25, 0.6  # shares of the decoys below the lowest threshold for the rate: ever, and usually
-_CAUTION = 3.0  # standard errors added to each ratio before the smallest is chosen
-_SURELY = 4.0  # standard errors by which a ratio at a lower threshold must be smaller to be preferred
-_POINTS = 60  # thresholds at which the ratio is computed
-_RESAMPLES = 1000
 _MOST_DECOYS, _SEEN = 0.9, 0.7  # the share of decoys that matching pairs should be above, and how many of them should
 _NEARLY_ALL = 0.85  # a higher rate is what a score that sees nothing would tell too
 _DISTINGUISHABLE = 0.55  # AUROC of decoys against pairs
 _THRESHOLDS = 200  # candidates, each flagging half a percent of the pairs more than the one before
+_PLAIN = (0.001, 0.01, 0.1, 0.5)  # candidates too: where hardly a pair lies between, quantiles are all at the ends
 _RARE = 0.05  # below this share of flagged pairs candidates are denser, for data with few mismatches
 
 
@@ -49,6 +50,8 @@ class Estimate:
     """(T,) share of the flagged that are mismatched; NaN where nothing is flagged"""
     recall: np.ndarray
     """(T,) share of the mismatched that are flagged"""
+    known: Verified | None = None
+    """Pairs of which people said whether they match; None: there are none."""
 
     @property
     def doubtful(self) -> bool:
@@ -60,24 +63,71 @@ class Estimate:
         return _doubtful(self.correspondence, self.decoys, self.rate)
 
     def at(self, threshold: float) -> "Flagged":
-        """The pairs below a threshold: how many they are, with estimated precision and recall."""
-        count, recall = int((self.correspondence < threshold).sum()), float((self.decoys < threshold).mean())
+        """The pairs below a threshold: how many they are, with estimated precision and recall.
+
+        The recall is the share of the decoys below it. Where the threshold is that of the best F1, the decoys chose it
+        themselves, which makes their share too high: it is less by what halves of them find it to be too high.
+        """
+        count, recall = int((self.correspondence < threshold).sum()), self._recall(threshold)
+        if self.known is not None:
+            split = self.known.split(threshold, count, self.rate * len(self.correspondence), recall)
+            return Flagged(threshold, split.flagged, split.precision, split.recall)
         precision = _precision(self.rate, np.array([recall]), np.array([count]), len(self.correspondence))
         return Flagged(threshold, count, float(precision[0]), recall)
 
+    def _recall(self, threshold: float) -> float:
+        """The share of the decoys below a threshold, less what is too much of it if they chose the threshold."""
+        share = float((self.decoys < threshold).mean())
+        return max(share - self._too_high, 0.0) if 0 < threshold == self.best_f1() else share
+
+    @cached_property
+    def _too_high(self) -> float:
+        return too_high(self.correspondence, self.decoys, self.thresholds)
+
     def precision_interval(self, threshold: float) -> tuple[float, float] | None:
         """The 95 % bootstrap interval of the precision at a threshold; None where nothing is flagged."""
-        if not (self.correspondence < threshold).any():
+        count = int((self.correspondence < threshold).sum())
+        if self.known is not None:
+            return self._known_interval(threshold, count)
+        if not count:
             return None
-        low, high = _precision_interval(self.correspondence, self.decoys, threshold)
-        return 0.0 if self.doubtful else low, high
+        low, high = precision_interval(self.correspondence, self.decoys, threshold)
+        told = self.at(threshold).precision
+        return 0.0 if self.doubtful else min(low, told), max(high, told)
+
+    def _known_interval(self, threshold: float, count: int) -> tuple[float, float] | None:
+        """The interval of the precision where some pairs are known: that of the others, and what is known as it is."""
+        assert self.known is not None
+        bounds = (0.0, 0.0)
+        if count:
+            low, high = precision_interval(self.correspondence, self.decoys, threshold)
+            bounds = (0.0 if self.doubtful else low, high)
+        low, high = (self.known.split(threshold, count, bound * count, 1.0).precision for bound in bounds)
+        told = self.at(threshold).precision
+        return None if np.isnan(low) else (min(low, told), max(high, told))
+
+    def recall_interval(self, threshold: float) -> tuple[float, float]:
+        """The 95 % interval of the recall at a threshold.
+
+        Decoys and mismatched pairs are both samples, so the interval is that of a binomial share (Jeffreys) of as many
+        as both are worth together. Where the threshold is that of the best F1, the interval is wider by twice of what
+        the recall was lessened by: it ends where that of the decoys as they are would end.
+        """
+        mismatched = max(self.rate * len(self.correspondence), 1.0)
+        worth = 1 / (1 / len(self.decoys) + 1 / mismatched)
+        raw, recall = float((self.decoys < threshold).mean()), self._recall(threshold)
+        low = float(betaincinv(recall * worth + 0.5, (1 - recall) * worth + 0.5, 0.025))
+        high = float(betaincinv(raw * worth + 0.5, (1 - raw) * worth + 0.5, 0.975))
+        low, high = max(min(low, recall) - (raw - recall), 0.0), max(high, recall)
+        if self.known is not None:
+            count, total = int((self.correspondence < threshold).sum()), self.rate * len(self.correspondence)
+            low, high = (self.known.split(threshold, count, total, one).recall for one in (low, high))
+        return low, high
 
     def best_f1(self) -> float:
         """The threshold with the best estimated F1; 0, which flags nothing, where F1 is 0 everywhere."""
-        both = self.precision + self.recall
-        f1 = np.divide(2 * self.precision * self.recall, both, out=np.zeros_like(both), where=both > 0)
-        best = int(np.argmax(f1))
-        return float(self.thresholds[best]) if f1[best] > 0 else 0.0
+        place = best_place(self.precision, self.recall)
+        return 0.0 if place is None else float(self.thresholds[place])
 
     def at_precision(self, precision: float) -> float | None:
         """The highest threshold with at least this estimated precision; None where there is none."""
@@ -89,6 +139,8 @@ class Estimate:
         pairs = len(self.correspondence)
         left = pairs - self.flagged
         wrong = np.minimum(self.rate * pairs * (1 - self.recall), left)
+        if self.known is not None:
+            wrong = np.array([self._missed(threshold) for threshold in self.thresholds])
         still = np.divide(wrong, left, out=np.zeros(len(left)), where=left > 0)
         return Kept(self.thresholds, left / pairs, still)
 
@@ -97,7 +149,39 @@ class Estimate:
         at, pairs = self.at(threshold), len(self.correspondence)
         left = pairs - at.count
         wrong = min(self.rate * pairs * (1 - at.recall), left)
+        if self.known is not None:
+            wrong = self._missed(threshold)
         return left / pairs, wrong / left if left else 0.0
+
+    def _missed(self, threshold: float) -> float:
+        """Estimated number of mismatched pairs that are kept at a threshold, where some pairs are known."""
+        assert self.known is not None
+        count, recall = int((self.correspondence < threshold).sum()), self._recall(threshold)
+        return self.known.split(threshold, count, self.rate * len(self.correspondence), recall).missed
+
+    def with_known(self, wrong: np.ndarray, right: np.ndarray) -> "Estimate":
+        """The estimate where it is known of some pairs whether they match; both are bool `(N,)`.
+
+        Those that are wrong count as flagged and those that are right never, at any threshold. The rate is that of the
+        decoys, within what is possible.
+        """
+        known, pairs = Verified(self.correspondence[wrong], self.correspondence[right], len(wrong)), len(wrong)
+        least, most = wrong.sum() / pairs, 1 - right.sum() / pairs
+        rate, low, high = (float(np.clip(value, least, most)) for value in (self.rate, self.low, self.high))
+        below = [int((self.correspondence < threshold).sum()) for threshold in self.thresholds]
+        recalls = np.searchsorted(np.sort(self.decoys), self.thresholds) / len(self.decoys)
+        each = zip(self.thresholds.tolist(), below, recalls.tolist(), strict=True)
+        splits = [known.split(threshold, count, rate * pairs, recall) for threshold, count, recall in each]
+        return replace(
+            self,
+            rate=rate,
+            low=low,
+            high=high,
+            flagged=np.array([split.flagged for split in splits]),
+            precision=np.array([split.precision for split in splits]),
+            recall=np.array([split.recall for split in splits]),
+            known=known,
+        )
 
     def at_wrong(self, share: float) -> float | None:
         """The lowest threshold at which at most this share of the kept is still mismatched; None where there is none.
@@ -134,24 +218,21 @@ class Flagged:
 def estimate(correspondence: np.ndarray, decoys: np.ndarray, *, seed: int = 0) -> Estimate:
     """The estimate from the correspondences of the pairs `(N,)` and of the decoys `(D,)`.
 
-    The rate is G(t) / F0(t) at the threshold t that minimises the ratio plus three of its standard errors, among
-    thresholds above at least 60 % of the decoys; the plain minimum would favour ratios that are small by chance. A
-    lower threshold, above at least a quarter of the decoys, has larger errors. It is preferred where its ratio is
-    smaller by four standard errors, because then matching pairs lie between the two. The interval is from a bootstrap
-    over pairs and decoys; it begins at 0 where the estimate is doubtful.
+    The rate is that of a mixture of decoys and of distributions above them (`mixture`). The interval is from a
+    bootstrap over pairs and decoys; its lower end supposes that matching pairs may come nearer to the decoys, its
+    upper end that they are farther away. It begins at 0 where the estimate is doubtful.
     """
-    below = _rate_thresholds(decoys)
-    f0, g = (_counts(values, below) for values in (decoys, correspondence))
+    bins, pairs = Bins.of(decoys), len(correspondence)
+    f0, g = bins.count(decoys), bins.count(correspondence)
+    rate = rate_of(bins, f0[None], g[None])[0]
     rng = np.random.default_rng(seed)
-    again, _ = _rate(
-        rng.multinomial(len(decoys), f0 / len(decoys), size=_RESAMPLES),
-        rng.multinomial(len(correspondence), g / len(correspondence), size=_RESAMPLES),
+    again = (
+        rng.multinomial(len(decoys), f0 / len(decoys), size=RESAMPLES),
+        rng.multinomial(pairs, g / pairs, size=RESAMPLES),
     )
-    (rate,), (place,) = _rate(f0[None], g[None])
-    low, high = np.quantile(again, [0.025, 0.975])
-    # a bootstrap never draws pairs below t where none was seen, so the bound includes that of a binomial proportion
-    seen, known = g[: place + 1].sum(), f0[: place + 1].sum() / len(decoys)
-    high = max(high, min(betaincinv(seen + 1, max(len(correspondence) - seen, 1), 0.975) / known, 1.0))
+    low, high = np.quantile(rate_of(bins, *again, gap=NEAR), 0.025), np.quantile(rate_of(bins, *again, gap=FAR), 0.975)
+    # a bootstrap never draws what was not seen, so the bound includes that of a binomial proportion
+    high = max(high, rate, betaincinv(rate * pairs + 1, max(pairs - rate * pairs, 1), 0.975))
     thresholds = _thresholds(correspondence)
     flagged = np.searchsorted(np.sort(correspondence), thresholds)
     recall = np.searchsorted(np.sort(decoys), thresholds) / len(decoys)
@@ -179,7 +260,8 @@ def _thresholds(correspondence: np.ndarray) -> np.ndarray:
     shares = np.linspace(0, 1, _THRESHOLDS)
     if len(correspondence) > _THRESHOLDS:
         shares = np.union1d(shares, np.geomspace(1 / len(correspondence), _RARE, _THRESHOLDS))
-    return np.unique([*(float(f"{value:.3g}") for value in np.quantile(correspondence, shares)), 1.0])
+    values = np.quantile(correspondence, shares)
+    return np.unique([*(float(f"{value:.3g}") for value in values), *_PLAIN, 1.0])
 
 
 def _precision(rate: float, recall: np.ndarray, flagged: np.ndarray, pairs: int) -> np.ndarray:
@@ -198,56 +280,3 @@ def distinguishable(correspondence: np.ndarray, decoys: np.ndarray) -> bool:
     )  # standard error of a random AUROC
     auroc = roc_auc_score(labels, np.concatenate([correspondence, decoys]))
     return bool(auroc > max(_DISTINGUISHABLE, 0.5 + 2.5 * by_chance))
-
-
-def _rate_thresholds(decoys: np.ndarray) -> np.ndarray:
-    """Candidate thresholds for the rate."""
-    return np.unique(np.quantile(decoys, np.linspace(_LOWEST, 1, _POINTS)))
-
-
-def _precision_interval(
-    correspondence: np.ndarray, decoys: np.ndarray, threshold: float, *, seed: int = 0
-) -> tuple[float, float]:
-    """The 95 % interval of the precision: each resample has its own rate, recall and number of flagged pairs."""
-    below = _rate_thresholds(decoys)
-    at = np.nextafter(threshold, -np.inf)  # flagged are those below, counted are those up to an edge
-    edges = np.union1d(below, at)
-    place = int(np.searchsorted(edges, at))
-    rng = np.random.default_rng(seed)
-    counts = (_counts(values, edges) for values in (decoys, correspondence))
-    f0, g = (np.cumsum(rng.multinomial(each.sum(), each / each.sum(), size=_RESAMPLES), axis=1) for each in counts)
-    recall, flagged = f0[:, place] / len(decoys), g[:, place] / len(correspondence)
-    if at not in below:
-        f0, g = (np.delete(each, place, axis=1) for each in (f0, g))
-    rate, _ = _rate(*(np.diff(each, axis=1, prepend=0) for each in (f0, g)))
-    some = flagged > 0
-    low, high = np.quantile(np.minimum(rate[some] * recall[some] / flagged[some], 1.0), [0.025, 0.975])
-    return float(low), float(high)
-
-
-def _counts(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Histogram: how many values lie above each edge's predecessor and up to it, and above the last. (edges + 1,)"""
-    return np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
-
-
-def _rate(f0: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rate from histograms of decoys and pairs, (samples, bins), and the bin of its threshold. (samples,) each
-
-    Standard errors add one pair of either kind, because a count of zero has an error too.
-    """
-    decoys, pairs = f0.sum(1, keepdims=True), g.sum(1, keepdims=True)
-    below0, below = np.cumsum(f0, 1)[:, :-1] / decoys, np.cumsum(g, 1)[:, :-1] / pairs
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = below / below0
-        safe = (below * pairs + 1) / (pairs + 2)
-        error = np.sqrt(safe * (1 - safe) / pairs + ratio**2 * below0 * (1 - below0) / decoys) / below0
-        caution = np.where(below0 > 0, ratio + _CAUTION * error, np.inf)
-    each = np.arange(len(ratio))
-    usual = below0 >= _USUAL
-    best = np.argmin(np.where(usual, caution, np.inf), axis=1)
-    gap = ratio[each, best, None] - ratio
-    # pairs below the lower threshold are below the higher one too, so only the difference of variances counts
-    by_chance = np.sqrt(np.maximum(error**2 - error[each, best, None] ** 2, 0))
-    lower = ~usual & (gap > _SURELY * by_chance)
-    best = np.where(lower.any(1), np.argmin(np.where(lower, caution, np.inf), axis=1), best)
-    return np.minimum(ratio[each, best], 1.0), best

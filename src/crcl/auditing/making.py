@@ -17,10 +17,12 @@ from crcl.features.choice import choose_encoder, choose_extractor, has_texts
 from crcl.features.encoder import Encoder
 from crcl.features.extract import Extracted, extract
 from crcl.features.extractor import ABOUT, read_record
-from crcl.features.sentences import LongCaptions
+from crcl.features.sentences import LongCaptions, check_way
 from crcl.features.texts import FILE, ExtractedTexts, extract_texts, long_note
 from crcl.matchers import MATCHERS
+from crcl.matchers.base import reads_vectors
 from crcl.progress import Progress
+from crcl.retrieval.model import Model
 from crcl.storage import write_bytes
 
 
@@ -106,6 +108,25 @@ def with_features(
         progress.note(f"using the features beside {pairs.name}; name a vision model to make others")
     if encoder is not None:
         make_texts(pairs, encoder, folder, models, settled=settled, overwrite=overwrite, progress=progress)
+        pairs = pairs.with_features(text_features=folder / FILE)
+    return pairs
+
+
+def with_features_as(model: Model, pairs: Pairs, folder: Path, *, progress: Progress) -> Pairs:
+    """The pairs with features and vectors made in `folder` as those of a run; unchanged where they have features.
+
+    Unchanged, too, where the run does not know how its features were made, or the images are not found.
+    """
+    if pairs.has_features or not model.takes_photos or not finds_images(pairs):
+        return pairs
+    made = extract(pairs.wanted_images(), model.extractor, folder, progress=progress)
+    if made.skipped:
+        name, reason = made.skipped[0]
+        progress.note(f"{len(made.skipped):,} images cannot be used and are left out, such as {name}: {reason}")
+    pairs = pairs.with_features(folder / "features.npy", folder / "ids.txt")
+    if reads_vectors(model.scorer.matcher) and not pairs.has_text_features:
+        way = check_way(str(model.run.made.get("text", {}).get("long_captions", "cut")))
+        make_texts(pairs, model.encoder, folder, Models(long_captions=way), progress=progress)
         pairs = pairs.with_features(text_features=folder / FILE)
     return pairs
 

@@ -1,19 +1,22 @@
-"""Where an audit comes from, and the suggestions that are made from it."""
+"""Where an audit comes from, and what its matcher says of suspects: suggestions, and words that find nothing."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from crcl.auditing.findings import Findings
 from crcl.auditing.partners import read_partners
 from crcl.auditing.suggestions import Suggestions, join, suggest, suggest_believed
 from crcl.data.pairs import Pairs
-from crcl.data.pictures.base import Pictures
+from crcl.data.pictures.base import Pictures, UnusableError
+from crcl.data.pictures.files import Files
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.progress import Progress
 from crcl.retrieval.scoring import Scorer
+from crcl.retrieval.words import lacking_words
 from crcl.runs.folder import Run
 
 
@@ -41,12 +44,33 @@ class Origin:
         lacking = f"{empty:,} without an image or a caption, " if empty else ""
         return [f"Not judged: {held_out:,} rows held out, {lacking}{skipped:,} images skipped."]
 
+    def with_paths(self, table: pa.Table, path: Path) -> pa.Table:
+        """The table of an audit for a file: Parquet, which other tools read, has the path of each image file too.
+
+        Nothing is added where images are not files of their own, nor to CSV, which is for people.
+        """
+        if path.suffix != ".parquet" or not isinstance(self.pictures, Files):
+            return table
+        names = table["image"].to_pylist()
+        paths = {name: _path_of(self.pictures, name) for name in dict.fromkeys(names)}
+        column = pa.array([paths[name] for name in names], pa.string())
+        return table.add_column(table.column_names.index("caption") + 2, "image_path", column)
+
     def refuse_data(self, output: Path, pairs: Split) -> None:
         """Refuse to write over the data."""
         location = self.data.location
         read = [pairs.source, "" if location is None else location.path]
         if any(output.exists() and name and Path(name).exists() and output.samefile(name) for name in read):
             raise InputError("that is the data itself", where=output, hint="name another file to write")
+
+
+def _path_of(pictures: Files, name: str) -> str | None:
+    """The path of an image file; None where there is none in the folder."""
+    try:
+        file = pictures.locate(name)
+    except UnusableError:
+        return None
+    return str(file.absolute()) if file.is_file() else None
 
 
 def suggest_more(origin: Origin, found: Findings, known: Suggestions | None, progress: Progress) -> Suggestions | None:
@@ -62,3 +86,15 @@ def suggest_more(origin: Origin, found: Findings, known: Suggestions | None, pro
         with progress.task("suggestions") as advance:
             made = suggest(origin.scorer, found.pairs, new, advance=advance)
     return made if known is None else join(known, made)
+
+
+def lacking(origin: Origin, found: Findings) -> dict[str, pa.Array]:
+    """Column `lacking` of the audit's table: the words of each suspect that find nothing in its image.
+
+    Null where there are none; no column where the matcher does not judge words.
+    """
+    words = lacking_words(origin.scorer, found.pairs, found.suspects)
+    if words is None:
+        return {}
+    texts = {int(row): " ".join(some) or None for row, some in zip(found.suspects, words, strict=True)}
+    return {"lacking": pa.array([texts.get(int(row)) for row in found.rows], pa.string())}

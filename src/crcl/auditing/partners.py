@@ -17,14 +17,14 @@ def read_partners(run: Run) -> Partners | None:
     return None if found is None else Partners(*found)
 
 
-def check_relink(relink: float | None, *, mark: bool) -> None:
-    """Refuse an impossible belief, before long work."""
-    if relink is None:
-        return
-    if not 0 < relink <= 1:
-        raise InputError(f"the belief to move captions must be above 0 and at most 1, such as 0.9, got {relink:g}")
-    if mark:
-        raise InputError("marked rows all stay as they are", hint="give {mark} or {relink}")
+def check_movable(location: Location) -> None:
+    """Refuse data in which captions cannot be moved to other images."""
+    if location.text_features is not None and location.ids is None:
+        raise InputError(
+            "its images are known by their row, so that captions cannot be moved between them",
+            where=Path(location.path),
+            hint="pass {ids}, a file with the image of each row of the features",
+        )
 
 
 def moves(
@@ -50,12 +50,7 @@ def moves(
             where=run.path,
             hint="train with method relink",
         )
-    if location.text_features is not None and location.ids is None:
-        raise InputError(
-            "its images are known by their row, so that captions cannot be moved between them",
-            where=Path(location.path),
-            hint="pass {ids}, a file with the image of each row of the features",
-        )
+    check_movable(location)
     return choose_moves(partners, pairs, run.load_ledger(), relink)
 
 

@@ -53,6 +53,8 @@ class Preparation:
     """Known mismatches to add, as a share of the pairs."""
     decoy_kinds: list[str] | None = None
     """Kinds of them; None: those of the settings."""
+    verdicts: str | None = None
+    """A run folder or a file of verdicts, which the training keeps to."""
     preset: str | None = None
     """The preset of the training; by default chosen by the kind and the number of the pairs."""
     seed: int = 0
@@ -80,7 +82,7 @@ class Preparation:
     def base(self) -> dict[str, Any]:
         """These options as settings of a config."""
         given = {"train.seed": self.seed, "train.device": self.device, "train.memory": self.memory}
-        given |= {"data.decoys": self.decoys, "data.decoy_kinds": self.decoy_kinds}
+        given |= {"data.decoys": self.decoys, "data.decoy_kinds": self.decoy_kinds, "data.verdicts": self.verdicts}
         return {key: value for key, value in given.items() if value is not None}
 
 

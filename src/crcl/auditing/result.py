@@ -10,17 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crcl.auditing.clean import Cleaned, Cleaning, can_write, clean, refuse_output
+from crcl.auditing.clean import Cleaned, Cleaning, can_write, clean_pairs, refuse_output
 from crcl.auditing.copies import Duplicates, write_duplicates
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings, check_output, write_table
-from crcl.auditing.origin import Origin, suggest_more
-from crcl.auditing.partners import check_relink, moves, read_partners
+from crcl.auditing.origin import Origin, lacking, suggest_more
+from crcl.auditing.partners import read_partners
 from crcl.auditing.reasons import Reasons, find_reasons
 from crcl.auditing.report.page import Details, write_report
+from crcl.auditing.review.telling import about_verdicts, verdict_column
 from crcl.auditing.scores.telling import about_kinds, about_score, about_training, scores_table
-from crcl.auditing.summary import Interval, caveats, precision_at, summary, unread
+from crcl.auditing.summary import Interval, caveats, precision_at, recall_at, summary, unread
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
+from crcl.data.pictures.base import Pictures
 from crcl.errors import InputError
 from crcl.metrics import Detection
 from crcl.progress import SILENT, Progress
@@ -38,7 +40,7 @@ class Audit:
     Example:
         >>> audit = crcl.audit("pairs.csv", images="photos", model="openai/clip-vit-base-patch32")
         >>> audit.rate, audit.precision, audit.recall
-        (0.188 (0.177 to 0.197), 0.88 (0.84 to 0.92), 0.9)
+        (0.188 (0.177 to 0.197), 0.88 (0.84 to 0.92), 0.9 (0.88 to 0.91))
         >>> audit.at(precision=0.9).suspects.num_rows
         17
     """
@@ -83,9 +85,9 @@ class Audit:
         return None if self.estimate is None else precision_at(self.estimate, self.threshold)
 
     @property
-    def recall(self) -> float | None:
-        """Estimated share of the mismatched pairs that are suspects."""
-        return None if self.estimate is None else self.estimate.at(self.threshold).recall
+    def recall(self) -> Interval | None:
+        """Estimated share of the mismatched pairs that are suspects, with its interval."""
+        return None if self.estimate is None else recall_at(self.estimate, self.threshold)
 
     @property
     def recalls(self) -> dict[str, float]:
@@ -106,10 +108,8 @@ class Audit:
     @property
     def kept(self) -> pa.Table | None:
         """The trade-off of cleaning: at each threshold the share kept, and how much of it is still wrong, estimated."""
-        if self.estimate is None:
-            return None
-        kept = self.estimate.kept()
-        return pa.table({"threshold": kept.thresholds, "kept": kept.share, "wrong": kept.wrong})
+        kept = None if self.estimate is None else self.estimate.kept()
+        return kept and pa.table({"threshold": kept.thresholds, "kept": kept.share, "wrong": kept.wrong})
 
     @property
     def duplicates(self) -> Duplicates:
@@ -119,11 +119,22 @@ class Audit:
     @property
     def reasons(self) -> dict[str, int]:
         """How many suspects have each reason, in the words of the column `reason`."""
-        return self._reasons.counts()
+        return self.why.counts()
 
     @cached_property
-    def _reasons(self) -> Reasons:
+    def why(self) -> Reasons:
+        """Why each suspect is one, and what would repair it."""
         return find_reasons(self.findings, self._correspondences, self.duplicates.copies, read_partners(self.run))
+
+    @property
+    def name(self) -> str:
+        """The name of the data, without its folder."""
+        return Path(self._origin.data.name).name
+
+    @property
+    def pictures(self) -> Pictures | None:
+        """Where the images lie; None if that is unknown."""
+        return self._origin.pictures
 
     @property
     def correspondence(self) -> np.ndarray:
@@ -146,16 +157,19 @@ class Audit:
 
         Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; p_wrong (the
         probability that the pair is mismatched) where decoys allow an estimate; truth where it is known. For suspects
-        reason and fix (why, and what would repair it), and `caption_1`, `image_1`, ...: suggestions of what would
-        match, with similarities, or with the beliefs of a run of method `relink` (`image_1_belief`, and `image_1_row`,
-        a row that shows the image). `score_NAME` for each score that was computed. Where there are such copies:
-        copy_of and near_copy_of, the image that the pair's image is a copy of, and generic_caption.
+        reason and fix (why, and what would repair it), lacking (words that find nothing in the image, by matcher naaf),
+        and `caption_1`, `image_1`, ...: suggestions of what would match, with similarities, or with the beliefs of a
+        run of method `relink` (`image_1_belief`, and `image_1_row`, a row that shows it). `score_NAME` for each score.
+        For copies copy_of, near_copy_of and generic_caption. Where the run was trained with verdicts: verdict.
         """
         rows, found = self.findings.rows, self._correspondences
-        table = self.findings.table(self._reasons.columns(rows) if self.suspect_count else {})
+        why = self.why.columns(rows) | lacking(self._origin, self.findings) if self.suspect_count else {}
+        table = self.findings.table(why)
         columns = {} if found.scores is None else {f"score_{name}": found.scores.of(name) for name in found.ratings}
         for name, values in columns.items():
             table = table.append_column(name, pa.array(values[rows].astype(np.float32), from_pandas=True))
+        if found.known is not None:
+            table = table.append_column("verdict", verdict_column(found.known, rows))
         for name, values in self.duplicates.columns(rows).items():
             table = table.append_column(name, values)
         return table
@@ -179,8 +193,7 @@ class Audit:
     @property
     def suffix(self) -> str:
         """The ending of the data's file, and of a cleaned copy; empty for a folder."""
-        data = Path(self._origin.data.name)
-        return "" if data.is_dir() else data.suffix
+        return "" if (data := Path(self._origin.data.name)).is_dir() else data.suffix
 
     def to_pandas(self) -> "pandas.DataFrame":
         """`table` as a DataFrame; needs pandas."""
@@ -195,6 +208,7 @@ class Audit:
         found = self._correspondences
         kinds = about_kinds(self.recalls) if self.suspect_count else []
         return [
+            *about_verdicts(found, self.threshold),
             *kinds,
             *about_score(found.score, found.ratings, doubtful=self.estimate is not None and self.estimate.doubtful),
             *about_training(found.ratings),
@@ -236,7 +250,7 @@ class Audit:
         return Audit(replace(found, suggestions=suggestions), self._correspondences, origin, self.duplicates)
 
     def write(self, path: str | Path) -> Path:
-        """Write `table` as `.csv` or `.parquet`.
+        """Write `table` as `.csv` or `.parquet`; the latter with `image_path`, for other tools (docs/verdicts.md).
 
         Args:
             path: The file. An earlier audit is replaced, any other file is refused.
@@ -244,7 +258,7 @@ class Audit:
         path = Path(path)
         check_output(path)
         self._origin.refuse_data(path, self.findings.pairs)
-        write_table(self.table, path)
+        write_table(self._origin.with_paths(self.table, path), path)
         return path
 
     def write_duplicates(self, path: str | Path) -> Path | None:
@@ -280,24 +294,19 @@ class Audit:
         Returns:
             The page, `folder/index.html`.
         """
-        data = self._origin.data
+        unjudged = [*self._origin.not_judged(self.findings.pairs), *unread(self.run.made)]
         with progress.task("report") as advance:
             return write_report(
                 Path(folder),
                 self.findings,
-                title=title or f"Audit of {Path(data.name).name}",
+                title=title or f"Audit of {self.name}",
                 estimate=self.estimate,
                 unsure=self.unsure,
                 pictures=self._origin.pictures,
-                remarks=[
-                    *self._judged_by(),
-                    *remarks,
-                    *self._origin.not_judged(self.findings.pairs),
-                    *unread(self.run.made),
-                ],
+                remarks=[*self._judged_by(), *remarks, *unjudged],
                 next_step=next_step,
-                details=Details(self.duplicates, self._reasons, self.scores, self.recalls),
-                about=[("data", Path(data.name).name), ("run", self._origin.conditions)],
+                details=Details(self.duplicates, self.why, self.scores, self.recalls),
+                about=[("data", self.name), ("run", self._origin.conditions)],
                 advance=advance,
             )
 
@@ -306,6 +315,7 @@ class Audit:
         path: str | Path,
         *,
         relink: float | None = None,
+        verdicts: bool = False,
         mark: bool = False,
         images: Literal["link", "copy"] | None = None,
         rewrite: bool = False,
@@ -319,26 +329,21 @@ class Audit:
             path: The file or the folder to write, in the layout of the data.
             relink: Move captions that belong to another image with at least this belief, such as 0.9; needs a run of
                 method `relink`.
+            verdicts: What was said of pairs in review beats correspondences: right ones stay, wrong ones are removed,
+                or written with their new caption or image.
             mark: Keep all rows, and add a column `correspondence` instead.
             images: Link or copy the image files beside the cleaned data, where they are files of their own.
             rewrite: Write tars anew, instead of lists of what to keep.
             overwrite: Replace an existing file.
         """
-        check_relink(relink, mark=mark)
-        path, location = Path(path), self._origin.data.location
+        how = Cleaning(mark, overwrite, images, rewrite, relink, verdicts)
+        path, location, found = Path(path), self._origin.data.location, self.findings
         if location is None:
             raise InputError("the data is in memory only", hint="filter it by `suspects`, or audit data on disk")
         refuse_output(location, path, overwrite=overwrite)
-        refuse_unsure(self._correspondences, self.threshold or None, self.run.path, mark=mark)
-        return clean(
-            location,
-            path,
-            self.findings.pairs,
-            self.correspondence,
-            threshold=self.threshold,
-            moved=moves(self.run, location, self.findings.pairs, relink),
-            how=Cleaning(mark=mark, overwrite=overwrite, images=images, rewrite=rewrite),
-        )
+        refuse_unsure(self._correspondences, self.threshold or None, self.run.path, mark=mark or verdicts)
+        at = found.threshold
+        return clean_pairs(self.run, location, path, found.pairs, found.correspondence, threshold=at, how=how)
 
     def __repr__(self) -> str:
         lines = [*self.summary(), *self.caveats()]

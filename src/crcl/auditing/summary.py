@@ -50,9 +50,10 @@ def summary(audit: Findings, estimate: Estimate | None = None, *, unsure: str = 
         low, high = (f"{100 * bound:.1f}" for bound in (estimate.low, estimate.high))
         at_threshold = estimate.at(audit.threshold)
         interval = precision_interval(audit, estimate)
+        expected = recall_at(estimate, audit.threshold)
         sure = (
             f"estimated precision {percent(at_threshold.precision)}{interval and f' ({interval})'}, "
-            f"recall {percent(at_threshold.recall)}"
+            f"recall {percent(expected)} ({bounds(expected)})"
         )
         found = [
             f"An estimated {percent(estimate.rate, 1)} ({low}–{high}) of {pairs:,} pairs are mismatched. At threshold "
@@ -112,7 +113,17 @@ def precision_at(estimate: Estimate, threshold: float) -> Interval | None:
 def precision_interval(audit: Findings, estimate: Estimate) -> str:
     """The interval of the estimated precision in percent, such as `84–92`; empty where nothing is flagged."""
     found = precision_at(estimate, audit.threshold)
-    return "" if found is None else f"{100 * found.low:.0f}–{100 * found.high:.0f}"
+    return "" if found is None else bounds(found)
+
+
+def recall_at(estimate: Estimate, threshold: float) -> Interval:
+    """The estimated recall at a threshold with its interval."""
+    return Interval(estimate.at(threshold).recall, *estimate.recall_interval(threshold))
+
+
+def bounds(found: Interval) -> str:
+    """An interval of a share in percent, such as `84–92`."""
+    return f"{100 * found.low:.0f}–{100 * found.high:.0f}"
 
 
 def true_numbers(audit: Findings) -> tuple[float, float, float] | None:

@@ -1,7 +1,7 @@
 """Choosing the threshold below which pairs are suspect: given, estimated with decoys, or the method's own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from crcl.auditing.scores.of_run import Scores, stored_scores
 from crcl.auditing.scores.rating import Rating
 from crcl.errors import InputError
 from crcl.progress import Progress
+from crcl.runs.exchange.known import Known
 from crcl.runs.folder import Run
 
 
@@ -33,30 +34,50 @@ class Correspondences:
     """How well each score tells decoys from pairs, the best first; empty without decoys."""
     other_decoys: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Correspondences of decoys of other kinds than random, by kind: of those made of pairs that are believed."""
+    known: Known | None = None
+    """What verdicts said of the pairs when the training began; they are in the correspondences already."""
+    without: Estimate | None = None
+    """The estimate by decoys alone, where verdicts are known."""
 
     def p_wrong(self) -> np.ndarray | None:
         """(N,) probability that each pair is mismatched; None without an estimate."""
         found = self.estimate
-        return None if found is None else wrong_probability(found.correspondence, found.decoys, found.rate)
+        if found is None:
+            return None
+        wrong = wrong_probability(found.correspondence, found.decoys, found.rate)
+        return wrong if self.known is None else 1 - self.known.over(1 - wrong)
 
     def recall(self, threshold: float) -> dict[str, float]:
-        """Share of decoys below a threshold, by their kind; without `random` where there is no estimate."""
-        random = {} if self.estimate is None else {"random": self.estimate.decoys}
-        return {kind: float((found < threshold).mean()) for kind, found in (random | {**self.other_decoys}).items()}
+        """Estimated recall at a threshold, by kind of decoy; without `random` where there is no estimate."""
+        random = {} if self.estimate is None else {"random": self.estimate.at(threshold).recall}
+        return random | {kind: float((found < threshold).mean()) for kind, found in self.other_decoys.items()}
 
 
 def read_correspondences(run: Run, score: str | None = None) -> Correspondences:
-    """The correspondences of a run and the estimate by its decoys.
+    """The correspondences of a run and the estimate by its decoys, with the verdicts that it was trained with.
 
     Args:
         run: The run.
         score: The score to take; if not given, the one that tells random decoys from pairs best, of those in the run.
     """
+    known = Known.read(run.path, pairs=run.sizes["pairs"], images=run.sizes["images"])
+    found = _judged(run, score, known)
+    if known is None or found.correspondence is None:
+        return found
+    with_known = None if found.estimate is None else found.estimate.with_known(known.wrong, known.right)
+    told = known.over(found.correspondence)
+    return replace(found, correspondence=told, estimate=with_known, known=known, without=found.estimate)
+
+
+def _judged(run: Run, score: str | None, known: Known | None) -> Correspondences:
+    """The correspondences as scores have them, and the estimate by decoys alone."""
     if not run.has_beliefs:
         if score is not None:
             raise InputError("imported without beliefs, so it has no scores", where=run.path)
         return Correspondences(None)
     scores = stored_scores(run)
+    if known is not None:
+        scores = replace(scores, wrong=known.wrong & ~known.repaired)
     random = scores.kinds == "random"
     if random.sum() < FEWEST:
         if score not in (None, scores.own):

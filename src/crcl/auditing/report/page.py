@@ -29,7 +29,7 @@ from crcl.auditing.report.copies import kinds_of_copies
 from crcl.auditing.report.gallery import Gallery, blank_card, plain_caption, plain_sentence
 from crcl.auditing.report.tables import tables
 from crcl.auditing.report.thumbnails import Thumbnails
-from crcl.auditing.summary import caveats, percent, precision_interval, summary, true_numbers
+from crcl.auditing.summary import bounds, caveats, percent, precision_interval, recall_at, summary, true_numbers
 from crcl.data.files import read_bytes
 from crcl.data.pictures.base import Pictures
 from crcl.errors import InputError
@@ -251,6 +251,7 @@ def _tiles(audit: Findings, estimate: Estimate | None) -> list[Tile]:
         expected = estimate.at(audit.threshold)
         if between := precision_interval(audit, estimate):
             sure[1] = f"{between} %, {sure[1]}"
+        sure[2] = f"{bounds(recall_at(estimate, audit.threshold))} %, {sure[2]}"
         return [
             Tile("Mismatched", percent(estimate.rate, 1), (interval, sure[0])),
             *tiles,

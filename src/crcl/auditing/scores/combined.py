@@ -22,6 +22,7 @@ def combined(
     decoys: int,
     *,
     judged: np.ndarray | None = None,
+    wrong: np.ndarray | None = None,
     folds: int = FOLDS,
     seed: int = 0,
 ) -> np.ndarray:
@@ -32,12 +33,16 @@ def combined(
             none: the score then says nothing about it.
         decoys: D.
         judged: Decoys that are judged, but not learnt from, `(D,)` bool; none, if not given.
+        wrong: Pairs that are known to be mismatched, `(N,)` bool, which are learnt from as decoys are; none, if not
+            given.
         folds: Number of parts that are judged by regressions on the others.
         seed: Seed of the division into parts.
     """
     ranks = np.stack([rank(score) for score in scores], axis=1)
     count = len(ranks)
     known = np.arange(count) >= count - decoys
+    if wrong is not None:
+        known[: len(wrong)] |= wrong
     learnt = _learnt(count, decoys, judged)
     part = _parts(count, decoys, folds, seed)
     found = np.empty(count)

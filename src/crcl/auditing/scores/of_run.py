@@ -23,6 +23,7 @@ from crcl.matchers import MATCHERS
 from crcl.methods.base import Space
 from crcl.progress import SILENT, Progress
 from crcl.retrieval.model import Model
+from crcl.runs.beliefs import JUDGED, read_beliefs
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.training.build import prepare
@@ -64,6 +65,8 @@ class Scores:
     """The name of the run's own."""
     offsets: dict[str, np.ndarray] = field(default_factory=dict)
     """(N + D,) each, by the names of `OFFSETS`; empty where an audit computed none. High ones fit everything."""
+    wrong: np.ndarray | None = None
+    """(N,) bool, pairs that people said are wrong: real decoys, which the combined score learns from too."""
 
     @property
     def pairs(self) -> int:
@@ -83,7 +86,7 @@ class Scores:
     @cached_property
     def _combined(self) -> np.ndarray:
         parts = [value for part, value in self.values.items() if part not in BY_NAME_ONLY]
-        return combined(parts, len(self.kinds), judged=self.kinds != "random")
+        return combined(parts, len(self.kinds), judged=self.kinds != "random", wrong=self.wrong)
 
     def belief(self, name: str) -> np.ndarray:
         """A score as a number between 0 and 1. (N + D,)"""
@@ -124,6 +127,9 @@ def stored_scores(run: Run) -> Scores:
     """The scores in a run folder: its beliefs, and what the last audit of it added."""
     own = own_score(stored_config(run))
     beliefs = np.concatenate([run.load_ledger(), run.load_decoy_ledger()])
+    if (run.path / JUDGED).is_file():  # what verdicts say is no score
+        pairs = len(run.load_ledger())
+        beliefs = np.concatenate(read_beliefs(run.path / JUDGED, pairs=pairs, decoys=len(beliefs) - pairs))
     kept = run.load_scores()
     if own not in kept or not np.array_equal(kept[own], beliefs):  # made before the training went on
         kept = {}
