@@ -72,10 +72,10 @@ def evaluate_each(
     check_folds(pairs, folds)
     if out is not None and folds > 1:
         raise ValueError("with folds there is no matrix of all images with all captions to write to out")
-    folded = [pairs] if folds == 1 else [_fold(pairs, fold, pairs.images // folds) for fold in range(folds)]
-    work = [len(scorers) * scoring_work(part.images, len(part)) for part in folded]
+    each = folded(pairs, folds)
+    work = [len(scorers) * scoring_work(part.images, len(part)) for part in each]
     parts, done = [], 0
-    for part, own in zip(folded, work, strict=True):
+    for part, own in zip(each, work, strict=True):
         known = tokens if folds == 1 else None
         parts.append(_evaluate_part(scorers, part, tokens=known, advance=subtask(advance, done, sum(work)), out=out))
         done += own
@@ -91,6 +91,11 @@ def check_folds(pairs: Split, folds: int) -> None:
         raise InputError("no pairs to evaluate on", where=pairs.source)
     if folds < 1 or pairs.images % folds:
         raise InputError(f"{pairs.images} images cannot be split into {folds} folds of equal size")
+
+
+def folded(pairs: Split, folds: int) -> list[Split]:
+    """Consecutive parts of equal size by their images; the pairs themselves, if there is one."""
+    return [pairs] if folds == 1 else [_fold(pairs, fold, pairs.images // folds) for fold in range(folds)]
 
 
 def _evaluate_part(

@@ -16,12 +16,13 @@ from torch import nn
 from crcl.config import Config
 from crcl.data.text.vocabulary import END, PAD, START, UNK
 from crcl.errors import InputError, TrainingError
-from crcl.matchers import MATCHERS, Encoded, Ensemble
+from crcl.matchers import MATCHERS, Ensemble
 from crcl.matchers.base import as_module, eval_mode
 from crcl.matchers.onnx_graphs import GRAPHS, images_graph, texts_graph, vector_size
 from crcl.retrieval.export_files import ADVICE, FORMAT, json_bytes, new_folder, refuse_folder
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
+from crcl.retrieval.vectors import side_by_side
 from crcl.runs.folder import Run
 from crcl.storage import write_bytes
 
@@ -131,18 +132,12 @@ def _torch_images(scorer: Scorer, regions: np.ndarray, mask: np.ndarray) -> np.n
     if scorer.standardize is not None:
         regions = scorer.standardize(regions.copy())
     with eval_mode(scorer.matcher):
-        return _vectors(scorer.matcher.encode_images(torch.from_numpy(regions), torch.from_numpy(mask)))
+        return side_by_side(scorer.matcher.encode_images(torch.from_numpy(regions), torch.from_numpy(mask)))
 
 
 def _torch_texts(scorer: Scorer, tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     with eval_mode(scorer.matcher):
-        return _vectors(scorer.matcher.encode_texts(torch.from_numpy(tokens), torch.from_numpy(lengths)))
-
-
-def _vectors(encoded: Encoded) -> np.ndarray:
-    """One vector each; those of several networks are concatenated so that inner products are the mean of theirs."""
-    parts = [part.features for part in encoded.members or (encoded,)]
-    return (torch.cat(parts, dim=1) / len(parts) ** 0.5).numpy()
+        return side_by_side(scorer.matcher.encode_texts(torch.from_numpy(tokens), torch.from_numpy(lengths)))
 
 
 def _networks(scorer: Scorer) -> Sequence[nn.Module]:

@@ -16,8 +16,12 @@ from crcl.features.extractor import Extractor
 from crcl.features.provenance import image_features, open_encoder, open_extractor
 from crcl.features.sentences import check_way
 from crcl.matchers.base import reads_vectors
+from crcl.retrieval.index.building import run_digest
+from crcl.retrieval.index.folder import Searchable, What
+from crcl.retrieval.index.hits import Hit
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
+from crcl.retrieval.vectors import check_one_vector, image_vectors, text_vectors
 from crcl.runs.card import model_card
 from crcl.runs.folder import Run
 
@@ -90,20 +94,69 @@ class Model:
             array([[0.41, 0.02],
                    [0.03, 0.37]], dtype=float32)
         """
-        features = self._features(images)
         captions, vectors, parts = self._captions(texts)
-        pairs = Split(
-            captions=captions,
-            image_index=np.zeros(len(captions), dtype=np.int64),
-            features=features,
-            image_ids=[str(number) for number in range(len(features))],
-            source="the images given",
-            text_features=vectors,
-        )
-        sims = self.scorer.similarities(pairs)
+        sims = self.scorer.similarities(_split(self._features(images), captions, vectors))
         if parts is None:
             return sims
         return np.stack([sims[:, list(part)].min(axis=1) for part in parts], axis=1)  # the least of a text's sentences
+
+    def encode_images(self, images: Images) -> np.ndarray:
+        """A vector for each image; inner products with those of `encode_texts` are the similarities.
+
+        Args:
+            images: Image files or PIL images; or an array of features, computed as those of the training.
+
+        Returns:
+            `(images, size)` float32. A matcher that compares regions with words has no such vectors.
+        """
+        check_one_vector(self.config)
+        pairs = _split(self._features(images), [], None)
+        return image_vectors(self.scorer, pairs, np.arange(pairs.images))
+
+    def encode_texts(self, texts: Texts) -> np.ndarray:
+        """A vector for each text; inner products with those of `encode_images` are the similarities.
+
+        Args:
+            texts: Sentences; or an array of vectors, for a matcher that reads vectors of captions. A text that the
+                model of vectors reads in several parts has the mean of their vectors.
+
+        Returns:
+            `(texts, size)` float32. A matcher that compares regions with words has no such vectors.
+        """
+        check_one_vector(self.config)
+        captions, vectors, parts = self._captions(texts)
+        shape = (1, self.run.sizes["regions"], self.run.sizes["features"])
+        pairs = _split(np.zeros(shape, dtype=np.float32), captions, vectors)
+        found = text_vectors(self.scorer, self.scorer.tokens(pairs), np.arange(len(pairs)))
+        return found if parts is None else np.stack([found[list(part)].mean(axis=0) for part in parts])
+
+    def search(self, query: str, index: Searchable, *, k: int = 10, what: What = "images") -> list[Hit]:
+        """The images, or captions, of an index that fit a sentence best.
+
+        Args:
+            query: A sentence.
+            index: An index of this run; `crcl.index` makes one.
+            k: How many; fewer are returned if there are fewer.
+            what: `images` or `captions`.
+
+        Returns:
+            What was found, best first, each with `rank`, `key`, `score` and `captions`.
+
+        Example:
+            >>> index = crcl.Index.open("photos.index")
+            >>> len(crcl.load(index.about.run).search("two dogs", index, k=3))
+            3
+        """
+        if not isinstance(query, str) or not query.strip():
+            raise InputError("expected a sentence, got an empty text", where="query")
+        self.check_index(index)
+        return index.find(self.encode_texts([query])[0], k=k, what=what)
+
+    def check_index(self, index: Searchable) -> None:
+        """Raise an error if an index is of another run."""
+        if index.about.digest != run_digest(self.run.path):
+            what = f"is an index of {index.about.run}, whose weights are not those of {self.run.path}"
+            raise InputError(what, where=index.path, hint="index this run, or load the other")
 
     def _features(self, images: Images) -> np.ndarray:
         """(images, R, F)"""
@@ -171,6 +224,17 @@ class Model:
         if reads_vectors(self.scorer.matcher) and not self._texts_made:
             reads = "photos and vectors of texts" if self.takes_photos else "vectors of images and of texts"
         return f"Model({str(self.run.path)!r}: {self.config.matcher.name} by {self.config.method}; reads {reads})"
+
+
+def _split(features: np.ndarray, captions: list[str], vectors: Shards | None) -> Split:
+    return Split(
+        captions=captions,
+        image_index=np.zeros(len(captions), dtype=np.int64),
+        features=features,
+        image_ids=[str(number) for number in range(len(features))],
+        source="the images given",
+        text_features=vectors,
+    )
 
 
 def _sentences(texts: Texts) -> list[str]:

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crcl import distributed
 from crcl.data.batches import Standardize
 from crcl.data.split import Split
 from crcl.data.text.subwords import Words
 from crcl.data.text.vectors import Texts, TextVectors
+from crcl.distributed import Part
 from crcl.errors import TrainingError
 from crcl.matchers.base import Encoded, Matcher, eval_mode, reads_vectors
 from crcl.progress import Advance
@@ -53,12 +55,16 @@ class Scorer:
         Written to `out`, if given, which may be a memory map larger than memory. Progress counts to `scoring_work`.
         """
         tokens = self.tokens(pairs) if tokens is None else tokens
+        part = Part.of(len(pairs), distributed.rank(), distributed.count())
+        own = np.arange(len(pairs)) if part is None else np.arange(part.start, part.stop)
         sims = np.empty((pairs.images, len(pairs)), dtype=np.float32) if out is None else out
 
         def keep(rows: slice, columns: np.ndarray, block: Tensor) -> None:
-            sims[rows, columns] = block.cpu().numpy()
+            sims[rows, own[columns]] = block.cpu().numpy()
 
-        self.score(pairs, tokens, np.arange(pairs.images), np.arange(len(pairs)), keep, advance=advance)
+        self.score(pairs, tokens, np.arange(pairs.images), own, keep, advance=advance)
+        if part is not None:  # each process compared the images with its own part of the captions
+            sims[:] = distributed.gather(torch.from_numpy(sims[:, part.own].T.copy()), part).numpy().T
         return sims
 
     def score(
@@ -91,15 +97,11 @@ class Scorer:
 
                 def compare(columns: np.ndarray, images: Encoded = chunk) -> tuple[np.ndarray, Tensor]:
                     with torch.inference_mode():  # new threads start without it
-                        texts = self._encode_texts(tokens, captions[columns], device)
+                        texts = self.encode_texts(tokens, captions[columns], device)
                         return columns, self.matcher.similarity(images, texts).float()
 
-                for columns, block in _in_blocks(compare, order, self.batch_size, device):
-                    if not block.sum().isfinite():  # NaN in any cell makes the sum NaN
-                        raise TrainingError(
-                            f"{pairs.source}: the matcher's similarities are NaN or infinite: its weights have "
-                            "diverged; a smaller learning rate (train.lr) usually helps"
-                        )
+                for columns, block in in_blocks(compare, order, self.batch_size, device):
+                    require_finite(block, pairs)
                     consume(rows, columns, block)
                     report(cells=block.numel())
 
@@ -111,7 +113,7 @@ class Scorer:
         first, held = 0, 0
         for start in range(0, len(images), self.batch_size):
             end = min(start + self.batch_size, len(images))
-            parts.append(self._encode_images(pairs, images[start:end], device))
+            parts.append(self.encode_images(pairs, images[start:end], device))
             held += parts[-1].nbytes
             report(images=end - start)
             too_large = 2 * (held + parts[-1].nbytes) > self.memory * 2**30  # joining them needs the same again
@@ -132,14 +134,15 @@ class Scorer:
             for start in range(0, len(pairs), block):
                 numbers = by_image[start : start + block]
                 distinct, which = np.unique(pairs.image_index[numbers], return_inverse=True)
-                images = self._encode_images(pairs, distinct, device)
-                sims = self.matcher.similarity(images, self._encode_texts(tokens, numbers, device))
+                images = self.encode_images(pairs, distinct, device)
+                sims = self.matcher.similarity(images, self.encode_texts(tokens, numbers, device))
                 own[numbers] = sims.float().cpu().numpy()[which, np.arange(len(numbers))]
                 if advance is not None:
                     advance(min(start + block, len(pairs)), len(pairs))
         return own
 
-    def _encode_images(self, pairs: Split, images: np.ndarray, device: torch.device) -> Encoded:
+    def encode_images(self, pairs: Split, images: np.ndarray, device: torch.device) -> Encoded:
+        """Images by number, encoded. In `eval_mode`, as all encoding."""
         parts = []
         for start in range(0, len(images), self.batch_size):
             regions = pairs.gather(images[start : start + self.batch_size])
@@ -149,12 +152,13 @@ class Scorer:
             parts.append(self.matcher.encode_images(torch.from_numpy(regions).to(device), mask))
         return Encoded.join(parts)
 
-    def _encode_texts(self, tokens: Texts, numbers: np.ndarray, device: torch.device) -> Encoded:
+    def encode_texts(self, tokens: Texts, numbers: np.ndarray, device: torch.device) -> Encoded:
+        """Captions by number, encoded and padded to the longest of them."""
         ids, real = tokens.side_by_side(numbers)
         return self.matcher.encode_texts(torch.from_numpy(ids).to(device), torch.from_numpy(real.sum(1)).to(device))
 
 
-def _in_blocks(
+def in_blocks(
     work: Callable[[np.ndarray], tuple[np.ndarray, Tensor]], numbers: np.ndarray, most: int, device: torch.device
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Results of `work` for blocks of at most `most` numbers, in order; on a CPU each core computes its own blocks.
@@ -178,6 +182,15 @@ def _in_blocks(
                     ahead.append(pool.submit(work, block))
     finally:
         torch.set_num_threads(threads)
+
+
+def require_finite(sims: Tensor, pairs: Split) -> None:
+    """Refuse to go on with similarities that are no numbers."""
+    if not sims.sum().isfinite():  # NaN in any cell makes the sum NaN
+        raise TrainingError(
+            f"{pairs.source}: the matcher's similarities are NaN or infinite: its weights have "
+            "diverged; a smaller learning rate (train.lr) usually helps"
+        )
 
 
 def scoring_work(images: int, captions: int) -> int:

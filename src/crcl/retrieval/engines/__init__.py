@@ -1,0 +1,1 @@
+"""Vectors in search engines that run elsewhere: Qdrant, and PostgreSQL with pgvector."""
