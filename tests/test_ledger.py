@@ -296,3 +296,24 @@ def test_wrong_settings_are_refused(wrong: dict[str, object], message: str) -> N
 def test_a_saved_ledger_of_other_pairs_is_refused() -> None:
     with pytest.raises(ValueError, match="the saved ledger has 3 pairs, the data 2"):
         Ledger(2).load_state_dict(Ledger(3).state_dict())
+
+
+@pytest.mark.parametrize("correction", ["paper", "official", "none"])
+def test_fixed_beliefs_are_the_labels_of_their_pairs_while_the_ledger_goes_on_judging_them(correction):
+    fixed = np.array([1, 0, np.nan, np.nan], dtype=np.float32)
+    plain, known = (Ledger(4, freeze_epochs=1, correction=correction, fixed=of) for of in (None, fixed))
+    numbers, probability = torch.arange(4), torch.tensor([0.2, 0.9, 0.2, 0.9])
+    for epoch in range(3):
+        for ledger in (plain, known):
+            ledger.begin_epoch(0, epoch)
+        labels, expected = known.observe(numbers, probability), plain.observe(numbers, probability)
+        assert labels[:2].tolist() == [1, 0]
+        assert labels[2:].tolist() == expected[2:].tolist()
+    np.testing.assert_array_equal(known.correspondence, plain.correspondence)
+    assert known.told[:2].tolist() == [1, 0]
+    assert known.told[2:].tolist() == plain.told[2:].tolist()
+
+
+def test_fixed_beliefs_must_fit_the_pairs():
+    with pytest.raises(ValueError, match="fixed must have 2 beliefs"):
+        Ledger(2, fixed=np.array([2.0, np.nan]))

@@ -90,6 +90,17 @@ def test_matching_probabilities_are_equation_3() -> None:
     np.testing.assert_allclose(t2i.exp(), slow_t2i, rtol=1e-12)
 
 
+def test_with_a_number_of_negatives_pair_probability_does_not_depend_on_the_batch() -> None:
+    def probability(others: int, negatives: int) -> float:
+        sims = torch.full((others + 1, others + 1), 0.2)  # every negative is equally strong
+        sims.fill_diagonal_(0.4)
+        found = losses.pair_probability(*losses.matching_log_probs(sims, 0.05), negatives=negatives)
+        return float(found[0])
+
+    assert probability(31, 0) > 2 * probability(127, 0)
+    assert [probability(others, 127) for others in (31, 127, 511)] == pytest.approx([probability(127, 0)] * 3, rel=1e-4)
+
+
 def test_pair_probability_is_the_mean_of_both_directions_and_has_no_gradient() -> None:
     sims = similarities().requires_grad_()
     probability = losses.pair_probability(*losses.matching_log_probs(sims, 0.2))

@@ -56,6 +56,9 @@ class Ledger:
     correction "none": no self-refining correction. The label is p̂ of the current step (1 in frozen epochs), and the
         ledger stores the last p̂.
 
+    `fixed` gives beliefs `(pairs,)` that are known, NaN where they are not: their labels are these, whatever p̂ is. The
+    ledger still forms beliefs of these pairs from p̂; `told` has the known ones in their place.
+
     `start` gives beliefs `(pairs,)` of an earlier training to start from, instead of ones. These count as a piece
     before the first: the rule of Eq. 11 that takes p̂ as it is does not apply again, only the momentum does.
     """
@@ -69,6 +72,7 @@ class Ledger:
         freeze_epochs: int = 2,
         correction: Correction = "paper",
         start: np.ndarray | None = None,
+        fixed: np.ndarray | None = None,
     ) -> None:
         if pairs < 1:
             raise ValueError(f"a ledger needs at least one pair, got {pairs}")
@@ -82,6 +86,9 @@ class Ledger:
             raise ValueError(f"correction must be paper, official or none, got {correction!r}")
         if start is not None and (start.shape != (pairs,) or not ((start >= 0) & (start <= 1)).all()):
             raise ValueError(f"start must have {pairs} beliefs from 0 to 1, one for each pair")
+        if fixed is not None and (fixed.shape != (pairs,) or (fixed < 0).any() or (fixed > 1).any()):
+            raise ValueError(f"fixed must have {pairs} beliefs from 0 to 1 or NaN, one for each pair")
+        self.fixed = fixed
         self.momentum = momentum
         self.threshold = threshold
         self.freeze_epochs = freeze_epochs
@@ -94,6 +101,18 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self.correspondence)
+
+    @property
+    def told(self) -> np.ndarray:
+        """The correspondences, with those that are fixed in their place. (pairs,)"""
+        return self._with_fixed(self.correspondence, np.arange(len(self)))
+
+    def _with_fixed(self, beliefs: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Beliefs of some pairs, or what is known of them."""
+        if self.fixed is None:
+            return beliefs
+        known = self.fixed[numbers]
+        return np.where(np.isnan(known), beliefs, known).astype(np.float32)
 
     def begin_epoch(self, piece: int, epoch: int) -> None:
         """Update the beliefs for this epoch, then clear the probabilities that they were computed from."""
@@ -125,7 +144,7 @@ class Ledger:
         else:
             self.correspondence[numbers] = now
             labels = np.ones_like(now) if self.epoch < self.freeze_epochs else now
-        return torch.from_numpy(labels).to(probability.device)
+        return torch.from_numpy(self._with_fixed(labels, numbers)).to(probability.device)
 
     def _official(self, numbers: np.ndarray, now: np.ndarray) -> np.ndarray:
         before = self.correspondence[numbers]

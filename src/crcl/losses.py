@@ -2,12 +2,13 @@
 
 `sims[i, j]` is the similarity of image i and text j, `(K, K)`, with the pairs of the batch on the diagonal. Every loss
 returns one value per pair, `(K,)`; the caller takes the mean (Eq. 9) or the sum. Half-precision similarities are
-converted to float32 first, because `exp(s / tau)` overflows in half precision.
+converted to float32 first, because `exp(s / tau)` overflows in half precision. A process that has only some of a
+batch's pairs passes `PartSims` instead of the matrix, and gets the values of its own pairs.
 """
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,21 +18,49 @@ Curve = Literal["linear", "exponential", "sine"]
 Family = Literal["log", "tan", "abs", "exp", "gce"]
 Terms = Literal["both", "active", "complementary"]
 
+
+class PartSims(NamedTuple):
+    """Similarities of k of the K pairs of a batch, which come first: they are on the diagonals of both matrices."""
+
+    rows: Tensor
+    """(k, K): their images with all texts."""
+    columns: Tensor
+    """(K, k): all images with their texts."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of both matrices."""
+        return self.rows.device
+
+
+Sims = Tensor | PartSims
+"""Similarities of a batch, `(K, K)`, or the part of them that concerns some of its pairs."""
+
 _LEAST = 1e-7  # lower bound of L2RM's labels, so that they have a logarithm
 
 
-def matching_log_probs(sims: Tensor, tau: float) -> tuple[Tensor, Tensor]:
-    """Log matching probabilities, Eq. 3: image to text (over rows) and text to image (over columns). (K, K) each"""
+def matching_log_probs(sims: Sims, tau: float) -> tuple[Tensor, Tensor]:
+    """Log matching probabilities, Eq. 3: image to text (over rows) and text to image (over columns). (K, K) each
+
+    Of `PartSims`, `(k, K)` and `(K, k)`.
+    """
     if not tau > 0:
         raise ValueError(f"tau must be greater than 0, got {tau}")
     with torch.autocast(sims.device.type, enabled=False):
-        logits = _square(sims) / tau
-        return logits.log_softmax(1), logits.log_softmax(0)  # both (images, texts)
+        rows, columns = _both(sims, lambda part: part / tau)
+        return rows.log_softmax(1), columns.log_softmax(0)  # both (images, texts)
 
 
-def pair_probability(i2t: Tensor, t2i: Tensor) -> Tensor:
-    """p̂, the average matching probability of each pair, from Eq. 3's logarithms; without gradient. (K,)"""
-    return (i2t.detach().diagonal().exp() + t2i.detach().diagonal().exp()) / 2
+def pair_probability(i2t: Tensor, t2i: Tensor, *, negatives: int = 0) -> Tensor:
+    """p̂, the average matching probability of each pair, from Eq. 3's logarithms; without gradient. (K,)
+
+    With `negatives`, as if against so many of the strength that those of the batch have on average: p̂ then hardly
+    depends on the size of the batch.
+    """
+    rows, columns = i2t.detach().diagonal().exp(), t2i.detach().diagonal().exp()
+    if negatives and len(t2i) > 1:
+        rows, columns = (p / (p + (1 - p) * (negatives / (len(t2i) - 1))) for p in (rows, columns))
+    return (rows + columns) / 2
 
 
 def active(i2t: Tensor, t2i: Tensor, labels: Tensor | float = 1.0) -> Tensor:
@@ -45,7 +74,7 @@ def complementary(i2t: Tensor, t2i: Tensor, q: Tensor | float) -> Tensor:
 
 
 def active_complementary(
-    sims: Tensor, labels: Tensor, *, tau: float = 0.05, scale: float = 5.0, terms: Terms = "both"
+    sims: Sims, labels: Tensor, *, tau: float = 0.05, scale: float = 5.0, terms: Terms = "both"
 ) -> Tensor:
     """Active complementary loss, Eq. 8, with q = 1 - label; `scale` is the paper's lambda. Its mean is Eq. 9. (K,)
 
@@ -62,12 +91,12 @@ def active_complementary(
     return robust if terms == "complementary" else active(i2t, t2i, labels) + scale * robust
 
 
-def info_nce(sims: Tensor, *, tau: float = 0.05) -> Tensor:
+def info_nce(sims: Sims, *, tau: float = 0.05) -> Tensor:
     """InfoNCE in both directions: L_d with all labels 1. (K,)"""
     return active(*matching_log_probs(sims, tau))
 
 
-def reverse_cross_entropy(sims: Tensor, *, tau: float = 0.05) -> Tensor:
+def reverse_cross_entropy(sims: Sims, *, tau: float = 0.05) -> Tensor:
     """L2RM's warm-up loss: cross-entropy of the pairs' labels under the matching probabilities, both directions. (K,)
 
     A label 0 counts as 1e-7, so the loss is log(1e7) times the probability of all other candidates, and bounded.
@@ -86,7 +115,7 @@ def symmetric_divergence(i2t: Tensor, t2i: Tensor, rows: Tensor, columns: Tensor
     return _divergence_rows(i2t, rows) + _divergence_rows(t2i.T, columns.T)
 
 
-def contrastive_complementary(sims: Tensor, *, tau: float = 0.05, kind: Family = "log", q: float = 0.2) -> Tensor:
+def contrastive_complementary(sims: Sims, *, tau: float = 0.05, kind: Family = "log", q: float = 0.2) -> Tensor:
     """RCL's complementary contrastive family: sums `kind` of every negative's probability; `q` is gce's exponent. (K,)
 
     `tan` is Eq. 6 at q = 0. Computed in float64, since 1 - p loses all digits in float32 if p is close to 1.
@@ -94,35 +123,35 @@ def contrastive_complementary(sims: Tensor, *, tau: float = 0.05, kind: Family =
     if kind not in _FAMILY:
         raise ValueError(f"kind must be one of {', '.join(_FAMILY)}, got {kind!r}")
     penalty = _FAMILY[kind]
-    i2t, t2i = matching_log_probs(sims if sims.device.type == "mps" else sims.double(), tau)
+    i2t, t2i = matching_log_probs(_exact(sims), tau)
     rows, columns = penalty(i2t.exp(), q), penalty(t2i.exp(), q)
     total = _without_diagonal(rows).sum(1) + _without_diagonal(columns).sum(0)
-    return total.to(torch.promote_types(sims.dtype, torch.float32))
+    return total.to(_result_type(sims))
 
 
-def robust_complementary(sims: Tensor, *, tau: float = 0.05, q: float = 1.0) -> Tensor:
+def robust_complementary(sims: Sims, *, tau: float = 0.05, q: float = 1.0) -> Tensor:
     """L_r, Eq. 6, with one q for all pairs, as in the paper's ablation; at q = 0 it is RCL's `tan`. (K,)"""
     return complementary(*matching_log_probs(sims, tau), q)
 
 
-def triplet(sims: Tensor, margin: Tensor | float = 0.2, *, negatives: Negatives | int = "hardest") -> Tensor:
+def triplet(sims: Sims, margin: Tensor | float = 0.2, *, negatives: Negatives | int = "hardest") -> Tensor:
     """Triplet ranking loss, Eq. 2: the hinges of each pair as image anchor plus as text anchor. (K,)
 
     `margin` is one number, or one per pair: the anchor's own margin in both directions. `mean` divides by K; a number
     n takes the mean of the n largest hinges in each direction.
     """
     with torch.autocast(sims.device.type, enabled=False):
-        sims = _square(sims)
-        own = sims.diagonal() - margin
-        image_anchor = _without_diagonal((sims - own[:, None]).clamp(min=0))  # (images, texts)
-        text_anchor = _without_diagonal((sims - own[None, :]).clamp(min=0))
+        rows, columns = _both(sims)
+        own = rows.diagonal() - margin
+        image_anchor = _without_diagonal((rows - own[:, None]).clamp(min=0))  # (images, texts)
+        text_anchor = _without_diagonal((columns - own[None, :]).clamp(min=0))
     if negatives == "hardest":
         return image_anchor.amax(1) + text_anchor.amax(0)
     if negatives in ("sum", "mean"):
         total = image_anchor.sum(1) + text_anchor.sum(0)
-        return total / len(sims) if negatives == "mean" else total
+        return total / len(columns) if negatives == "mean" else total
     if isinstance(negatives, int) and negatives >= 1:
-        count = max(min(negatives, len(sims) - 1), 1)
+        count = max(min(negatives, len(columns) - 1), 1)
         return image_anchor.topk(count, 1).values.mean(1) + text_anchor.topk(count, 0).values.mean(0)
     raise ValueError(f"negatives must be hardest, sum or mean, or a number of 1 or more, got {negatives!r}")
 
@@ -138,42 +167,47 @@ def soft_margin(labels: Tensor, margin: float = 0.2, *, curve: Curve = "exponent
     raise ValueError(f"curve must be linear, exponential or sine, got {curve!r}")
 
 
-def dynamic_hinge(scores: Tensor, negatives: int, *, margin: float = 0.2) -> Tensor:
+def dynamic_hinge(scores: Sims, negatives: int, *, margin: float = 0.2) -> Tensor:
     """DECL's robust dynamic hinge: mean of the `negatives` hardest hinges of tanh(scores), both directions. (K,)"""
-    return triplet(scores.to(torch.promote_types(scores.dtype, torch.float32)).tanh(), margin, negatives=negatives)
+    if isinstance(scores, PartSims):
+        return triplet(PartSims(*_both(scores, Tensor.tanh)), margin, negatives=negatives)
+    return triplet(scores.to(_result_type(scores)).tanh(), margin, negatives=negatives)
 
 
-def evidence(scores: Tensor, tau: float = 0.1) -> Tensor:
-    """DECL's evidence that an image and a text match, exp(tanh(score) / tau), from scores before a sigmoid. (K, K)
+def evidence(scores: Sims, tau: float = 0.1) -> tuple[Tensor, Tensor]:
+    """DECL's evidence that image and text match, exp(tanh(score) / tau), from scores before a sigmoid. (K, K) twice
 
-    In float64, since the divergence in `evidential` is a small difference of large log-gammas.
+    The rows and the columns of `scores`, which are one matrix unless these are `PartSims`. In float64, since the
+    divergence in `evidential` is a small difference of large log-gammas.
     """
     if not tau > 0:
         raise ValueError(f"tau must be greater than 0, got {tau}")
     with torch.autocast(scores.device.type, enabled=False):
-        return (_square(scores if scores.device.type == "mps" else scores.double()).tanh() / tau).exp()
+        return _both(_exact(scores), lambda part: (part.tanh() / tau).exp())
 
 
-def evidential(scores: Tensor, matched: Tensor, *, tau: float = 0.1, scale: float = 0.1) -> Tensor:
+def evidential(scores: Sims, matched: Tensor, *, tau: float = 0.1, scale: float = 0.1) -> Tensor:
     """DECL's evidential loss, both directions: expected square error plus `scale` times the divergence. (K,)
 
     Each query's evidence for the K candidates defines a Dirichlet distribution. `matched` `(K,)` tells which pairs
     match; the other pairs have labels of 0 for all candidates.
     """
-    found = evidence(scores, tau)
-    labels = torch.diag(matched.detach().to(found))
-    total = _evidential_rows(found, labels, scale) + _evidential_rows(found.T, labels, scale)
-    return total.to(torch.promote_types(scores.dtype, torch.float32))
+    rows, columns = evidence(scores, tau)
+    labels = torch.zeros_like(rows)
+    labels.diagonal().copy_(matched.detach())
+    total = _evidential_rows(rows, labels, scale) + _evidential_rows(columns.T, labels, scale)
+    return total.to(_result_type(scores))
 
 
-def evidence_share(scores: Tensor, tau: float = 0.1) -> Tensor:
+def evidence_share(scores: Sims, tau: float = 0.1) -> Tensor:
     """Share of a pair's own evidence, (E + Eᵀ)[i, i], in the sum with its strongest rival, max (E + Eᵀ)[i, k]. (K,)
 
     In [0, 1], without gradient. From 0.5 on no rival has more evidence, and DECL's division judges the pair matched.
     """
-    found = evidence(scores.detach(), tau)
-    own, rivals = 2 * found.diagonal(), _without_diagonal(found + found.T).amax(1)
-    return (own / (own + rivals)).to(torch.promote_types(scores.dtype, torch.float32))
+    with torch.no_grad():
+        rows, columns = evidence(scores, tau)
+    own, rivals = 2 * rows.diagonal(), _without_diagonal(rows + columns.T).amax(1)
+    return (own / (own + rivals)).to(_result_type(scores))
 
 
 def _evidential_rows(found: Tensor, labels: Tensor, scale: float) -> Tensor:
@@ -183,7 +217,7 @@ def _evidential_rows(found: Tensor, labels: Tensor, scale: float) -> Tensor:
     error = (labels - mean).square() + mean * (1 - mean) / (strength + 1)
     wrong = 1 + found * (1 - labels)  # alpha without the evidence for the right candidate
     total = wrong.sum(1, keepdim=True)
-    divergence = torch.lgamma(total[:, 0]) - math.lgamma(len(found)) - torch.lgamma(wrong).sum(1)
+    divergence = torch.lgamma(total[:, 0]) - math.lgamma(found.shape[1]) - torch.lgamma(wrong).sum(1)
     divergence = divergence + ((wrong - 1) * (torch.digamma(wrong) - torch.digamma(total))).sum(1)
     return error.sum(1) + scale * divergence
 
@@ -210,13 +244,35 @@ def _complementary_rows(log_probs: Tensor, q: Tensor | float) -> Tensor:
 
 
 def _without_diagonal(matrix: Tensor) -> Tensor:
-    return matrix.masked_fill(torch.eye(len(matrix), dtype=torch.bool, device=matrix.device), 0)
+    return matrix.masked_fill(torch.eye(*matrix.shape, dtype=torch.bool, device=matrix.device), 0)
 
 
-def _square(sims: Tensor) -> Tensor:
+def _both(sims: Sims, function: Callable[[Tensor], Tensor] = lambda part: part) -> tuple[Tensor, Tensor]:
+    """A function of the rows and of the columns in float32 or more, computed once where these are one matrix."""
+    if isinstance(sims, PartSims):
+        rows, columns = sims
+        if rows.ndim != 2 or rows.shape != columns.shape[::-1] or len(rows) > len(columns):
+            raise ValueError(
+                f"expected (k, K) rows and (K, k) columns; got {tuple(rows.shape)}, {tuple(columns.shape)}"
+            )
+        kind = _result_type(sims)
+        return function(rows.to(kind)), function(columns.to(kind))
     if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
         raise ValueError(f"similarities must be a square (K, K) matrix, pairs on its diagonal; got {tuple(sims.shape)}")
-    return sims.to(torch.promote_types(sims.dtype, torch.float32))
+    found = function(sims.to(_result_type(sims)))
+    return found, found
+
+
+def _exact(sims: Sims) -> Sims:
+    """Similarities in float64, where the device has it."""
+    if sims.device.type == "mps":
+        return sims
+    return PartSims(sims.rows.double(), sims.columns.double()) if isinstance(sims, PartSims) else sims.double()
+
+
+def _result_type(sims: Sims) -> torch.dtype:
+    kind = sims.rows.dtype if isinstance(sims, PartSims) else sims.dtype
+    return torch.promote_types(kind, torch.float32)
 
 
 _FAMILY: dict[str, Callable[[Tensor, float], Tensor]] = {

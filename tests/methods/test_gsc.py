@@ -195,7 +195,7 @@ def test_a_matcher_of_one_vector_each_is_taken_by_its_cosine_and_one_without_is_
     with pytest.raises(TypeError, match="SCAN cannot compare images with images"):
         within_modality(scan, Encoded(x[None]))
     with pytest.raises(
-        InputError, match=r"gsc does not go with matcher scan: .* goes with vse, bow, saf, sgr, dual, cl"
+        InputError, match=r"gsc does not go with matcher scan: .* goes with vse, bow, saf, sgr, vsrn, hrem, dual, cl"
     ):
         load(settings=["method=gsc", "matcher.name=scan"])
 

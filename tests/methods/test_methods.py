@@ -287,9 +287,9 @@ def test_float16_skips_a_step_whose_gradient_is_not_finite_but_not_all_of_them(s
 def test_half_precision_trains_with_losses_in_single_precision(small: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def probability(*log_probs: Tensor) -> Tensor:
+    def probability(*log_probs: Tensor, negatives: int) -> Tensor:
         seen.append(log_probs[0].dtype)
-        return losses.pair_probability(*log_probs)
+        return losses.pair_probability(*log_probs, negatives=negatives)
 
     monkeypatch.setattr(crcl_method, "pair_probability", probability)
     logs = small.train(small.crcl(precision="bfloat16"), 0, 2)

@@ -65,7 +65,7 @@ def test_every_method_trains_every_matcher_it_goes_with_and_leaves_a_run_that_ca
 def test_every_preset_trains(data: Path, tmp_path: Path, name: str) -> None:
     chosen = config.load(preset=name, base={"data.path": str(data), "noise.rate": 0.4}, settings=SHRUNK)
     run = session.train(chosen, tmp_path / "run")
-    assert len(run.metrics()) == 3
+    assert len(run.metrics()) == (3 if chosen.method == "crcl" else 2)  # plain methods train the last piece only
 
 
 def test_a_training_learns_the_tiny_data(data: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from crcl.data.cache import cache_folders, kept
-from crcl.data.files import NPY_ERRORS, require
+from crcl.data.files import NPY_ERRORS, read_header, require
 from crcl.errors import InputError
 
 _BROKEN = (*NPY_ERRORS, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
@@ -78,10 +78,8 @@ def open_member(path: Path, key: str, *, rows: int) -> np.ndarray:
 
 
 def _header(stream: IO[bytes], key: str, where: str) -> Member:
-    """The header of a `.npy` file; numpy's own reader of headers runs no code."""
-    version = np.lib.format.read_magic(stream)
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = header(stream)
+    """The header of a `.npy` file."""
+    shape, fortran, dtype = read_header(stream)
     if dtype.hasobject:
         raise InputError("contains Python objects, which are never loaded; expected vectors", where=where)
     return Member(key, shape, dtype, fortran, stream.tell())

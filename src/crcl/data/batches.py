@@ -1,12 +1,13 @@
 """Batches: shuffled by seed and epoch, augmented, padded with masks.
 
 Everything random in a batch comes from (seed, epoch, stream, batch number) alone, so the batches are the same whatever
-the number of workers, and an interrupted training can resume in the middle of an epoch.
+the number of workers, and an interrupted training can resume in the middle of an epoch. What a process makes of a
+batch that several share is what it would be in the whole batch: so that all this is seen together, it is one module.
 """
 
 import signal
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import count
 from multiprocessing import get_all_start_methods
 from typing import Literal, Self
@@ -16,9 +17,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from crcl import distributed
 from crcl.data.split import Split
 from crcl.data.text.vectors import Texts
 from crcl.data.text.vocabulary import PAD, Tokens
+from crcl.distributed import Part
 from crcl.errors import InputError
 
 # Size augmentation (VSE∞): 10 % of the words are masked, 2 % replaced and 8 % dropped.
@@ -26,6 +29,7 @@ _MASKED, _REPLACED, _DROPPED = 0.10, 0.12, 0.20
 _REGION_DROPPED = 0.2
 _STREAMS = 0xBA7C  # keeps the random numbers of batches apart from others drawn with the same seed
 _ROUND = 1 << 16  # distance between the streams of two rounds of `cycle`
+_TENSORS = ("pairs", "regions", "region_mask", "tokens", "lengths")  # of a batch, one row for each of its pairs
 _BLANK = 1e-10  # value of a blanked region, which keeps its slot
 
 
@@ -43,32 +47,61 @@ class Batch:
     """(K, W) int64, padded with 0; for a matcher that reads vectors (K, 1, G) float32."""
     lengths: Tensor
     """(K,) int64, the number of real tokens."""
+    part: Part | None = None
+    """If several processes share the batch: which of its pairs these are. Everything above is of these alone."""
+    everyone: Tensor | None = None
+    """(whole,) int64, row numbers of all pairs of a shared batch."""
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+    @property
+    def size(self) -> int:
+        """The number of pairs of the whole batch."""
+        return len(self) if self.part is None else self.part.whole
+
+    @property
+    def all_pairs(self) -> Tensor:
+        """Row numbers of all pairs of the batch, those of other processes included. (size,)"""
+        return self.pairs if self.everyone is None else self.everyone
+
+    def gather(self, values: Tensor) -> Tensor:
+        """Values of all pairs of the batch, from those of the own pairs. `(k, ...)` -> `(size, ...)`"""
+        return distributed.gather(values, self.part)
+
+    def own(self, values: Tensor) -> Tensor:
+        """The values of the pairs that this process has, from those of all. `(size, ...)` -> `(k, ...)`"""
+        return values if self.part is None else values[self.part.own]
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
         if device.type == "cpu":
             return self
-        moved = {name: value.to(device, non_blocking=True) for name, value in vars(self).items()}
-        return Batch(**moved)
+        return self._each(lambda value: value.to(device, non_blocking=True))
 
     def pin_memory(self) -> "Batch":
         """The same batch in pinned memory, for quick copies to a GPU; the data loader calls this."""
-        return Batch(**{name: value.pin_memory() for name, value in vars(self).items()})
+        return self._each(Tensor.pin_memory)
 
     def first(self, pairs: int) -> "Batch":
         """The first `pairs` pairs of the batch."""
-        return Batch(**{name: value[:pairs] for name, value in vars(self).items()})
+        return self._each(lambda value: value[:pairs])
+
+    def _each(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        return replace(self, **{name: function(getattr(self, name)) for name in _TENSORS})  # type: ignore[arg-type]
+
+    def chunks(self, size: int) -> "list[Batch]":
+        """The batch in consecutive chunks of so many pairs, padded as it is."""
+        starts = range(0, len(self), size)
+        return [self._each(lambda value, start=start: value[start : start + size]) for start in starts]  # type: ignore[misc]
 
     def join(self, other: "Batch") -> "Batch":
         """Both batches as one, padded to the same number of words and regions."""
-        joined = {name: [getattr(part, name) for part in (self, other)] for name in vars(self)}
+        joined = {name: [getattr(part, name) for part in (self, other)] for name in _TENSORS}
         for name in ("regions", "region_mask", "tokens"):
             width = max(value.shape[1] for value in joined[name])
             joined[name] = [_widened(value, width) for value in joined[name]]
-        return Batch(**{name: torch.cat(values) for name, values in joined.items()})
+        return replace(self, **{name: torch.cat(values) for name, values in joined.items()})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -190,7 +223,12 @@ class Batches:
             yield from self.epoch(epoch, start=first, among=among, stream=stream + _ROUND * turn)
 
     def make(
-        self, numbers: np.ndarray, rng: np.random.Generator | None = None, *, images: np.ndarray | None = None
+        self,
+        numbers: np.ndarray,
+        rng: np.random.Generator | None = None,
+        *,
+        images: np.ndarray | None = None,
+        part: Part | None = None,
     ) -> Batch:
         """One batch of these pairs, augmented if a generator is given.
 
@@ -198,22 +236,34 @@ class Batches:
             numbers: Rows of the pairs.
             rng: Source of the augmentation's random numbers; None: no augmentation.
             images: Images to show with the captions instead of their own.
+            part: Which pairs to make, if several processes share the batch. Their augmentation and padding are those
+                that they have in the whole batch.
         """
-        regions = self.pairs.gather(self.pairs.image_index[numbers] if images is None else images)
+        own = slice(None) if part is None else part.own
+        shown = self.pairs.image_index[numbers] if images is None else images
+        regions = self.pairs.gather(shown[own])
         if self.standardize is not None:
             regions = self.standardize(regions)
         mask = np.ones(regions.shape[:2], dtype=bool)
-        tokens, real = self.tokens.side_by_side(numbers)
-        if rng is not None:
-            if isinstance(self.tokens, Tokens) and self.mask_token is not None:  # else there are no words to drop
+        if isinstance(self.tokens, Tokens):
+            tokens, real = self.tokens.side_by_side(numbers)
+            if rng is not None and self.mask_token is not None:  # else there are no words to drop
                 tokens, real = self._augment_words(tokens, real, rng, self.mask_token)
-            regions, mask = self._augment_regions(regions, rng)
+            tokens, real = tokens[own], real[own]
+        else:
+            tokens, real = self.tokens.side_by_side(numbers[own])
+        if rng is not None:
+            keep = rng.random((len(numbers), regions.shape[1])) > _REGION_DROPPED
+            regions, mask = self._drop_regions(regions, keep, own)
+        pairs = torch.from_numpy(np.asarray(numbers, dtype=np.int64))
         return Batch(
-            torch.from_numpy(np.asarray(numbers, dtype=np.int64)),
+            pairs[own],
             torch.from_numpy(regions),
             torch.from_numpy(mask),
             torch.from_numpy(tokens),
             torch.from_numpy(real.sum(1)),
+            part,
+            None if part is None else pairs,
         )
 
     def _augment_words(
@@ -227,13 +277,13 @@ class Batches:
         order, real = _keep_first(keep)
         return np.where(real, np.take_along_axis(tokens, order, 1), PAD), real
 
-    def _augment_regions(self, regions: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        keep = rng.random(regions.shape[:2]) > _REGION_DROPPED
+    def _drop_regions(self, regions: np.ndarray, keep: np.ndarray, own: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Regions without those to drop, and their mask; `keep` is of the whole batch, of which they are rows `own`."""
         keep[~keep.any(1), 0] = True
         if self.dropped_regions == "blanked":
-            regions[~keep] = _BLANK
-            return regions, np.ones_like(keep)
-        order, real = _keep_first(keep)
+            regions[~keep[own]] = _BLANK
+            return regions, np.ones_like(keep[own])
+        order, real = (kept[own] for kept in _keep_first(keep))
         regions = regions[np.arange(len(regions))[:, None], order]  # copies whole rows, unlike take_along_axis
         regions[~real] = 0
         return regions, real
@@ -268,6 +318,7 @@ class _Epoch(Dataset[Batch | InputError]):
         # numpy pads a short key with zeros: without _STREAMS this order could be that of the noise
         self.key = (_STREAMS, batches.seed, epoch, stream)
         self.augment = augment
+        self.process = distributed.rank(), distributed.count()
         shuffled = np.random.default_rng([*self.key, 0])
         self.order = shuffled.permutation(len(batches.pairs) if among is None else among)
 
@@ -280,7 +331,8 @@ class _Epoch(Dataset[Batch | InputError]):
         rng = np.random.default_rng([*self.key, 1 + number]) if self.augment else None
         try:
             numbers = self.order[number * size : (number + 1) * size]
-            return self.batches.make(numbers, rng, images=None if self.images is None else self.images[numbers])
+            images = None if self.images is None else self.images[numbers]
+            return self.batches.make(numbers, rng, images=images, part=Part.of(len(numbers), *self.process))
         except InputError as error:
             return error
 

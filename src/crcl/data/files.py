@@ -1,12 +1,14 @@
 """Reading text and arrays from files, with errors that name the file, the place and what was expected."""
 
 import csv
+import mmap
 import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -104,14 +106,27 @@ def undecodable(path: Path, rows: Sequence[bytes]) -> list[InputError]:
     return problems
 
 
+def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether it is stored by columns, and type of a `.npy` file; numpy's reader of headers runs no code."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = header(stream)
+    except ValueError as error:
+        if "allow_pickle" in str(error):  # numpy's advice, which would run what the file holds
+            raise ValueError("its header is far longer than that of an array") from error
+        raise
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"its shape is {shape}")
+    return shape, by_columns, dtype
+
+
 def open_array(path: Path, *, purpose: str) -> np.ndarray:
     """A read-only memory map of a `.npy` file; objects are never unpickled."""
     require(path, purpose=purpose)
     try:
         with path.open("rb") as stream:
-            version = np.lib.format.read_magic(stream)
-            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = header(stream)
+            shape, _, dtype = read_header(stream)
         if dtype.hasobject:
             raise InputError(f"contains Python objects, which are never loaded; expected {purpose}", where=path)
         if 0 in shape:
@@ -121,6 +136,23 @@ def open_array(path: Path, *, purpose: str) -> np.ndarray:
         raise
     except NPY_ERRORS as error:
         raise InputError(f"not a complete .npy file ({error}); expected {purpose}", where=path) from error
+
+
+def require_whole(array: np.ndarray) -> None:
+    """Raise an error if the file of a memory map has become shorter: reading what is gone would kill the process.
+
+    A file that shrinks while it is read still does; callers ask before every batch.
+    """
+    mapped = getattr(array, "_mmap", None)
+    if not isinstance(array, np.memmap) or not isinstance(mapped, mmap.mmap):
+        return
+    first = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
+    if mapped.size() < first + len(mapped):
+        raise InputError(
+            f"has become shorter: {mapped.size():,} bytes, and had {first + len(mapped):,} when it was opened",
+            where=array.filename or "features",
+            hint="put the whole file back; what was saved before can be resumed",
+        )
 
 
 def open_features(path: Path) -> np.ndarray:

@@ -19,6 +19,24 @@ LONGEST_SIDE = 10_000_000
 """Longer rows of pixels are decoded by Pillow, but cannot be copied."""
 
 
+_MOST_READS = 1_000_000  # of one image: Pillow reads the bytes between two headers one by one
+
+
+class _Limited(io.BytesIO):
+    """The bytes of an image, for a decoder that asks for them in a reasonable number of pieces."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.left = _MOST_READS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read as BytesIO does."""
+        self.left -= 1
+        if self.left < 0:
+            raise UnusableError("broken image (too many bytes that belong to nothing)")
+        return super().read(size)
+
+
 def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None = None) -> Image.Image:
     """The first frame as RGB, rotated as EXIF says, transparent parts on white.
 
@@ -34,7 +52,7 @@ def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None =
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns at a lower limit of its own
-            image = Image.open(io.BytesIO(content), formats=formats)
+            image = Image.open(_Limited(content), formats=formats)
             width, height = image.size
             if width * height > most_pixels:
                 raise UnusableError(f"{width} x {height} pixels, more than {most_pixels:,}")
@@ -52,6 +70,15 @@ def decode(content: bytes, *, most_pixels: int = MOST_PIXELS, side: int | None =
         raise UnusableError("not an image of a known format") from error
     except Exception as error:  # hostile bytes make Pillow raise anything
         raise UnusableError(f"broken image ({_one_line(error)})") from error
+
+
+def small_jpeg(content: bytes, *, side: int, quality: int = 85) -> bytes:
+    """A thumbnail of an image file as JPEG, at most `side` pixels wide and high."""
+    small = decode(content, side=2 * side)
+    small.thumbnail((side, side))
+    file = io.BytesIO()
+    small.save(file, format="JPEG", quality=quality)
+    return file.getvalue()
 
 
 def pixel_hash(image: Image.Image) -> bytes:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crcl.data.files import open_array, refuse
+from crcl.data.files import open_array, refuse, require_whole
 from crcl.errors import InputError
 
 
@@ -46,6 +46,7 @@ class Shards:
         of_part = np.searchsorted(self.offsets, rows, side="right") - 1
         for part in np.unique(of_part):
             here = of_part == part
+            require_whole(self.parts[part])
             found[here] = self.parts[part][rows[here] - self.offsets[part]]
         return found
 

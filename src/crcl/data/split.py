@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from crcl.data.files import require_whole
 from crcl.data.shards import Shards
 from crcl.errors import InputError
 
@@ -104,7 +105,7 @@ class Split:
             count = min(len(places), max(_DIGESTED // size, 1))
             spread = places[np.linspace(0, len(places) - 1, count).astype(np.int64)]
             digest.update(repr((len(places), *stored.shape[1:])).encode())
-            digest.update(np.ascontiguousarray(stored[spread], dtype="<f4").tobytes())
+            digest.update(np.ascontiguousarray(_rows(stored, spread), dtype="<f4").tobytes())
         return digest.hexdigest()
 
     def blind(self) -> "Split":
@@ -122,7 +123,7 @@ class Split:
         """A fresh float32 copy of these images' features, (len(images), R, F); refuses NaN and infinity."""
         rows = np.asarray(images) if self.feature_rows is None else self.feature_rows[images]
         # indexing with an array copies, so changes to the result do not reach the file
-        regions = np.asarray(self.features[rows]).astype(np.float32, copy=False)
+        regions = np.asarray(_rows(self.features, rows)).astype(np.float32, copy=False)
         bad = not_finite(regions)
         if len(bad):
             shown = [f"{self._place(rows[i])} (image '{self.image_ids[np.asarray(images)[i]]}')" for i in bad[:10]]
@@ -149,6 +150,13 @@ class Split:
 
     def _place(self, row: np.integer) -> str:
         return self.features.place(row) if isinstance(self.features, Shards) else f"row {row}"
+
+
+def _rows(stored: np.ndarray | Shards, rows: np.ndarray) -> np.ndarray:
+    """A copy of some rows of features; raises an error if their file has become shorter."""
+    if isinstance(stored, np.ndarray):
+        require_whole(stored)
+    return stored[rows]
 
 
 def not_finite(values: np.ndarray) -> np.ndarray:

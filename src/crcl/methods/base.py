@@ -3,16 +3,20 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from crcl import distributed
 from crcl.data.batches import Batch, Batches
 from crcl.errors import TrainingError
+from crcl.losses import PartSims, Sims
 from crcl.matchers import MATCHERS, MatcherRecord
-from crcl.matchers.base import Encoded, Matcher, raw_scores
+from crcl.matchers.base import Encoded, Matcher, raw_scores, within_modality
+from crcl.matchers.encoding import compared, encoded, encoded_in_chunks
 from crcl.progress import Clock, StepLog
 from crcl.settings import Section
 
@@ -36,6 +40,8 @@ class Method(Protocol):
     def correspondence(self) -> np.ndarray:
         """Belief in each training pair, (N,): 0 suspect, 1 match."""
 
+    # A method that keeps the beliefs of `Plan.fixed` also has `judged`, what it believes of all pairs by itself, (N,);
+    # None where nothing is fixed.
     # A method that judges which other images a caption may belong to also has `partners`, a `Partners`. One that judges
     # captions by vectors that these had no part in also has `spaces(batches)`, which yields `Space`s.
 
@@ -115,6 +121,8 @@ class Plan:
     """Correspondences `(N,)` to start from, if the training starts from another run and the method can use them."""
     originals: np.ndarray | None = None
     """The pair whose caption each decoy repeats, `(decoys,)`; the decoys are the last pairs. None: no decoys."""
+    fixed: np.ndarray | None = None
+    """Beliefs that verdicts fix, `(N,)`, NaN where there is no verdict; for methods that take verdicts. None: none."""
     make_companion: Callable[[], nn.Module] | None = None
     """Makes the matcher of `MethodRecord.companion` with fresh weights; None: the method has none."""
 
@@ -154,6 +162,8 @@ class MethodRecord:
     """Correspondence below which the method treats a pair as mismatched, or the key of it; None: no such threshold."""
     starts_from_beliefs: bool = False
     """Whether the method can start from the correspondences of another run."""
+    takes_verdicts: bool = False
+    """Whether it keeps the beliefs that verdicts fix."""
     trusted: TrustedPairs | None = None
     """Settings that select the pairs known to match; None: the method needs none."""
     meta: str | None = None
@@ -165,6 +175,8 @@ class MethodRecord:
     """Whether it fits matchers with `closed_form` at once, without epochs."""
     able: Callable[[int], bool] = lambda images: True
     """Whether the packages that it needs for so many images are installed."""
+    undivided: str = ""
+    """Why several processes cannot share a training by it; empty if they can."""
     refuses: Callable[[MatcherRecord], str] = lambda matcher: ""
     """Returns why the method does not work with a matcher; empty if it does."""
     contradictions: Callable[..., Iterator[str]] = lambda **given: iter(())
@@ -202,16 +214,23 @@ class Optimizer:
         return torch.autocast(self.device.type, dtype=self.dtype if enabled else None, enabled=enabled)
 
     def step(self, losses: Tensor, batch: Batch, learning_rate: float) -> float:
-        """One optimizer step on the mean of the pairs' losses `(K,)`; returns that mean."""
+        """One optimizer step on the mean of the pairs' losses `(K,)`; returns that mean.
+
+        If several processes share the batch, these are the losses of the own pairs, and the mean is that of all.
+        """
         loss = losses.mean()
-        value = float(loss.detach())
+        if distributed.count() > 1:  # the gradients of all processes are summed
+            loss = loss * (1 / distributed.count() if batch.part is None else len(batch) / batch.size)
+        value = float(distributed.total(loss.detach()))
         if not np.isfinite(value):
             raise TrainingError(_describe_failure(losses, batch))
         for group in self.adamw.param_groups:
             group["lr"] = learning_rate
         self.adamw.zero_grad(set_to_none=True)
         # a loss may also depend on weights of other modules, which need no gradient
-        self.scaler.scale(loss).backward(inputs=[weight for weight in self.module.parameters() if weight.requires_grad])
+        learnt = [weight for weight in self.module.parameters() if weight.requires_grad]
+        self.scaler.scale(loss).backward(inputs=learnt)
+        distributed.sum_gradients(learnt)
         self.scaler.unscale_(self.adamw)
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.clip if self.clip > 0 else float("inf"))
         if not self.scaler.is_enabled() and not np.isfinite(float(norm)):
@@ -241,8 +260,10 @@ class Learner:
         weight_decay: float = 0.01,
         clip: float = 2.0,
         precision: Precision = "auto",
+        chunk: int = 0,
     ) -> None:
         self.make_matcher = make_matcher
+        self.chunk = chunk
         self.options: dict[str, Any] = {"weight_decay": weight_decay, "clip": clip, "precision": precision}
 
     @property
@@ -252,26 +273,46 @@ class Learner:
     def reset(self) -> None:
         """Create the matcher with fresh weights, and a new optimizer."""
         self.module = self.make_matcher()
+        distributed.spread_from_first([*self.module.parameters(), *self.module.buffers()])
         self.optimizer = Optimizer(self.module, **self.options)
 
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
-        """Encode the images and the texts of a batch."""
-        batch = batch.to(self.optimizer.device)
-        with self.optimizer.autocast():
-            return (
-                self.matcher.encode_images(batch.regions, batch.region_mask),
-                self.matcher.encode_texts(batch.tokens, batch.lengths),
-            )
+        """Encode the images and the texts of a batch; of a batch that processes share, the own ones."""
+        with self.optimizer.autocast(), distributed.dividing(batch.part):
+            if self.chunk and len(batch) > self.chunk:
+                return encoded_in_chunks(self.matcher, batch, self.chunk, self.optimizer.device)
+            return encoded(self.matcher, batch.to(self.optimizer.device))
 
-    def similarities(self, batch: Batch) -> Tensor:
+    def similarities(self, batch: Batch) -> Sims:
         """Similarity of every image of the batch with every text of it. (K, K)"""
-        with self.optimizer.autocast():
-            return self.matcher.similarity(*self.encode(batch))
+        return self.compare(*self.encode(batch), batch)
 
-    def scores(self, batch: Batch) -> Tensor:
+    def matrix(self, batch: Batch) -> Tensor:
+        """The similarities as one matrix, for methods that never share a batch among processes. (K, K)"""
+        sims = self.similarities(batch)
+        if isinstance(sims, PartSims):
+            raise TypeError("the batch is shared among processes, so this one has a part of its similarities alone")
+        return sims
+
+    def scores(self, batch: Batch) -> Sims:
         """Similarities before the matcher's final sigmoid, if it has one. (K, K)"""
-        with self.optimizer.autocast():
-            return raw_scores(self.matcher, *self.encode(batch))
+        with self.optimizer.autocast(), distributed.dividing(batch.part):
+            return compared(partial(raw_scores, self.matcher), *self.encode(batch), batch.part)
+
+    def compare(self, images: Encoded, texts: Encoded, batch: Batch) -> Sims:
+        """Similarity of every image of an encoded batch with every text of it. (K, K)"""
+        with self.optimizer.autocast(), distributed.dividing(batch.part):
+            return compared(self.matcher.similarity, images, texts, batch.part)
+
+    def within(self, encoded: Encoded, batch: Batch) -> Tensor:
+        """Similarities of images with all images of a batch, or of texts with all its texts, own rows. (K, K)"""
+        part = batch.part
+        with self.optimizer.autocast(), distributed.dividing(part):
+            if part is None:
+                return within_modality(self.matcher, encoded)
+            everyone = encoded.each(lambda value: distributed.gather(value, part))
+            columns = within_modality(self.matcher, encoded, everyone)  # (K, k)
+            return columns.T if encoded.features.ndim == 2 else distributed.gather(columns.T, part).T[part.own]
 
     def state_dict(self) -> dict[str, Any]:
         return {"matcher": self.module.state_dict(), "descent": self.optimizer.state_dict()}
@@ -299,10 +340,11 @@ def _gradient_failure(losses: Tensor, batch: Batch) -> str:
 
 
 def _describe_failure(losses: Tensor, batch: Batch) -> str:
-    bad = batch.pairs.cpu()[~torch.isfinite(losses.detach()).cpu()].tolist()  # they may be on different devices
-    which = "" if len(bad) == len(batch) else f" ({len(bad)} of them with such a loss: {bad[:10]})"
+    finite = batch.gather(losses.detach()).isfinite().cpu()
+    bad = batch.all_pairs.cpu()[~finite].tolist()  # they may be on different devices
+    which = "" if len(bad) == batch.size else f" ({len(bad)} of them with such a loss: {bad[:10]})"
     return (
-        f"the loss became NaN or infinite in the batch of pairs {batch.pairs.tolist()}{which}; "
+        f"the loss became NaN or infinite in the batch of pairs {batch.all_pairs.tolist()}{which}; "
         "a smaller learning rate (train.lr), a larger temperature (loss.tau) or standardised features "
         "(data.standardize=true) usually help"
     )

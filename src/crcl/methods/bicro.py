@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
-from crcl.losses import Curve, smallest, triplet
+from crcl.losses import Curve, Sims, smallest, triplet
 from crcl.matchers.base import Encoded, Matcher, eval_mode, l2
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import beta_posterior, divide
@@ -80,7 +80,7 @@ class BiCro:
         for which in (0, 1):
             yield from self._co_teach(which, posteriors[1 - which], batches, clock, completed)
 
-    def _first_losses(self, sims: Tensor) -> Tensor:
+    def _first_losses(self, sims: Sims) -> Tensor:
         return smallest(triplet(sims, self.margin, negatives="mean"), self.kept)
 
     def _co_teach(
@@ -183,5 +183,6 @@ RECORD = MethodRecord(
     networks=2,
     warmup="division.warmup",
     threshold="division.threshold",
+    undivided="it takes the pairs of the smallest losses of a whole batch as anchors, which label all others",
     contradictions=check_division_warmup,
 )

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
 
 from crcl.data.batches import Batches
 from crcl.ledger import Ledger
-from crcl.losses import Terms, active_complementary, matching_log_probs, pair_probability
+from crcl.losses import Sims, Terms, active_complementary, matching_log_probs, pair_probability
 from crcl.matchers.base import Matcher, eval_mode
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.epochs import EVALUATION
@@ -27,6 +28,7 @@ class CRCL:
         scale: float = 5.0,
         terms: Terms = "both",
         probability: Literal["train", "eval"] = "train",
+        negatives: int = 0,
     ) -> None:
         self.learner = learner
         self.ledger = ledger
@@ -34,6 +36,7 @@ class CRCL:
         self.scale = scale
         self.terms: Terms = terms
         self.probability = probability
+        self.negatives = negatives
 
     @property
     def matcher(self) -> Matcher:
@@ -41,7 +44,11 @@ class CRCL:
 
     @property
     def correspondence(self) -> np.ndarray:
-        return self.ledger.correspondence
+        return self.ledger.told
+
+    @property
+    def judged(self) -> np.ndarray | None:
+        return None if self.ledger.fixed is None else self.ledger.correspondence
 
     def begin_piece(self, piece: int) -> None:
         self.learner.reset()
@@ -52,10 +59,10 @@ class CRCL:
         self.learner.module.train()
         for batch in batches.epoch(clock.total_epoch, start=clock.step):
             sims = self.learner.similarities(batch)
-            probability = pair_probability(*matching_log_probs(sims, self.tau))  # Eq. 3
-            labels = self.ledger.observe(batch.pairs, probability)  # Eq. 10-12
+            probability = self._probability(sims)  # Eq. 3
+            labels = batch.own(self.ledger.observe(batch.all_pairs, batch.gather(probability)))  # Eq. 10-12
             losses = active_complementary(sims, labels, tau=self.tau, scale=self.scale, terms=self.terms)  # Eq. 8
-            yield StepLog(len(batch), self.learner.optimizer.step(losses, batch, clock.learning_rate))
+            yield StepLog(batch.size, self.learner.optimizer.step(losses, batch, clock.learning_rate))
         if self.probability == "eval":
             yield from self._observe_in_eval_mode(batches, clock)
 
@@ -65,8 +72,12 @@ class CRCL:
         for batch in batches.epoch(clock.total_epoch, start=start, stream=EVALUATION, augment=False):
             with eval_mode(self.matcher):
                 sims = self.learner.similarities(batch)
-                self.ledger.record(batch.pairs, pair_probability(*matching_log_probs(sims, self.tau)))
-            yield StepLog(len(batch), float("nan"), phase="probabilities")
+                probability = self._probability(sims)
+                self.ledger.record(batch.all_pairs, batch.gather(probability))
+            yield StepLog(batch.size, float("nan"), phase="probabilities")
+
+    def _probability(self, sims: Sims) -> Tensor:
+        return pair_probability(*matching_log_probs(sims, self.tau), negatives=self.negatives)
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.learner.state_dict(), "ledger": self.ledger.state_dict()}
@@ -86,9 +97,16 @@ def _build(
         freeze_epochs=ledger.freeze_epochs,
         correction=ledger.correction,
         start=plan.beliefs,
+        fixed=plan.fixed,
     )
     return CRCL(
-        make_learner(), beliefs, tau=loss.tau, scale=loss.scale, terms=loss.terms, probability=ledger.probability
+        make_learner(),
+        beliefs,
+        tau=loss.tau,
+        scale=loss.scale,
+        terms=loss.terms,
+        probability=ledger.probability,
+        negatives=ledger.negatives,
     )
 
 
@@ -113,6 +131,7 @@ RECORD = MethodRecord(
     pieces="all",
     threshold="ledger.threshold",
     starts_from_beliefs=True,
+    takes_verdicts=True,
     contradictions=_contradictions,
     checkpoints={"CRCL": {}},
 )

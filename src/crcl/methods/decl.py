@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
-from crcl.losses import dynamic_hinge, evidence_share, evidential
+from crcl.losses import Sims, dynamic_hinge, evidence_share, evidential
 from crcl.matchers.base import Matcher, eval_mode
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.epochs import EVALUATION, restored_array
@@ -95,8 +95,8 @@ class DECL:
             if not divided:
                 self._believe(batch, scores)
             matched = self._judged(batch) if divided else torch.ones(len(batch))
-            losses = self._losses(scores, matched, self.negatives(clock.epoch * len(batches) + number))
-            yield StepLog(len(batch), self.learner.optimizer.step(losses, batch, clock.learning_rate))
+            losses = self._losses(scores, matched, batch.size, self.negatives(clock.epoch * len(batches) + number))
+            yield StepLog(batch.size, self.learner.optimizer.step(losses, batch, clock.learning_rate))
 
     def negatives(self, step: int) -> int:
         """Number of hardest negatives in the hinge; steps are counted from the start of the warm-up."""
@@ -107,19 +107,19 @@ class DECL:
         for batch in batches.epoch(clock.total_epoch, start=clock.step, stream=EVALUATION, augment=False):
             with eval_mode(self.matcher):
                 self._believe(batch, self.learner.scores(batch))
-            yield StepLog(len(batch), float("nan"), phase="division")
+            yield StepLog(batch.size, float("nan"), phase="division")
 
-    def _believe(self, batch: Batch, scores: Tensor) -> None:
-        self.correspondence[batch.pairs.numpy()] = evidence_share(scores, self.tau).cpu().numpy()
+    def _believe(self, batch: Batch, scores: Sims) -> None:
+        self.correspondence[batch.all_pairs.numpy()] = batch.gather(evidence_share(scores, self.tau)).cpu().numpy()
 
     def _judged(self, batch: Batch) -> Tensor:
         return torch.from_numpy(self.correspondence[batch.pairs.numpy()] >= 0.5)
 
-    def _losses(self, scores: Tensor, matched: Tensor, negatives: int) -> Tensor:
+    def _losses(self, scores: Sims, matched: Tensor, pairs: int, negatives: int) -> Tensor:
         matched = matched.to(scores.device)
         losses = evidential(scores, matched, tau=self.tau, scale=self.divergence)
         hinges = dynamic_hinge(scores, negatives, margin=self.margin) * matched
-        return losses + self.hinge * len(scores) * hinges  # the batch mean then contains the sum of the hinges
+        return losses + self.hinge * pairs * hinges  # the batch mean then contains the sum of the hinges
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.learner.state_dict(), "correspondence": torch.from_numpy(self.correspondence.copy())}

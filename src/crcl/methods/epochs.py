@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
-from crcl.losses import triplet
+from crcl.losses import Sims, triplet
 from crcl.matchers.base import eval_mode
 from crcl.methods.base import Learner
 from crcl.progress import Clock, StepLog
@@ -31,7 +31,7 @@ class CompletedSteps:
 
 def train_batches(
     learner: Learner,
-    loss: Callable[[Tensor], Tensor],
+    loss: Callable[[Sims], Tensor],
     batches: Batches,
     clock: Clock,
     *,
@@ -42,7 +42,7 @@ def train_batches(
     """Take one optimizer step on each batch, by a loss of its similarities, as in a warm-up."""
     for batch in batches.epoch(clock.total_epoch, start=start, among=among, stream=stream):
         losses = loss(learner.similarities(batch))
-        yield StepLog(len(batch), learner.optimizer.step(losses, batch, clock.learning_rate))
+        yield StepLog(batch.size, learner.optimizer.step(losses, batch, clock.learning_rate))
 
 
 def measure_losses(
@@ -50,8 +50,8 @@ def measure_losses(
 ) -> Iterator[StepLog]:
     """Write the `batch_losses` of all pairs into `losses` `(N,)`; a pair in no batch keeps its previous loss."""
     for batch in batches.epoch(clock.total_epoch, start=start, stream=stream, augment=False):
-        losses[batch.pairs.numpy()] = batch_losses(learner, batch, margin).cpu().numpy()
-        yield StepLog(len(batch), float("nan"), phase="division")
+        losses[batch.all_pairs.numpy()] = batch.gather(batch_losses(learner, batch, margin)).cpu().numpy()
+        yield StepLog(batch.size, float("nan"), phase="division")
 
 
 def batch_losses(learner: Learner, batch: Batch, margin: float) -> Tensor:

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
+from crcl import distributed
 from crcl.data.batches import Batches
+from crcl.distributed import Part, own_first
 from crcl.losses import active, matching_log_probs, pair_probability
 from crcl.matchers import MatcherRecord
-from crcl.matchers.base import Matcher, within_modality
+from crcl.matchers.base import Matcher
 from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.division import gaussian_posterior
 from crcl.methods.epochs import division_seed, restored_array
@@ -82,23 +84,25 @@ class GSC:
         self.learner.module.train()
         for batch in batches.epoch(clock.total_epoch, start=clock.step):
             images, texts = self.learner.encode(batch)
-            with self.learner.optimizer.autocast():
-                sims = self.matcher.similarity(images, texts)
-                alike = within_modality(self.matcher, images), within_modality(self.matcher, texts)
-            own = labels[batch.pairs].to(sims.device)
+            sims = self.learner.compare(images, texts, batch)
+            alike = self.learner.within(images, batch), self.learner.within(texts, batch)
             i2t, t2i = matching_log_probs(sims, self.tau)
-            by_image, by_text = structures(*alike, own)
-            losses = active(i2t, t2i, own) / 2 + self.scale * own * structural(by_image, by_text)
+            everyone = labels[batch.all_pairs].to(sims.device)
+            by_image, by_text = structures(*alike, everyone)
+            own, others = batch.own(everyone), batch.gather(by_text)
+            losses = active(i2t, t2i, own) / 2 + self.scale * own * structural(by_image, others, batch.part)
             agreement = cosine_similarity(by_image.detach(), by_text.detach(), dim=1)
-            self.seen[:, batch.pairs.numpy()] = torch.stack([agreement, pair_probability(i2t, t2i)]).cpu().numpy()
-            yield StepLog(len(batch), self.learner.optimizer.step(losses, batch, clock.learning_rate))
+            seen = batch.gather(torch.stack([agreement, pair_probability(i2t, t2i)], dim=1))
+            self.seen[:, batch.all_pairs.numpy()] = seen.T.cpu().numpy()
+            yield StepLog(batch.size, self.learner.optimizer.step(losses, batch, clock.learning_rate))
         self._refine(division_seed(batches, clock, 0))
 
     def _refine(self, seed: int) -> None:
         """Update both beliefs of all pairs that have been in a batch."""
         known = np.flatnonzero(np.isfinite(self.seen).all(0))
         agreement, probability = self.seen[:, known]
-        new = np.stack([gaussian_posterior(-agreement, seed=seed), probability])  # of the component with more agreement
+        matched = gaussian_posterior(-agreement, seed=seed)  # of the component with more agreement
+        new = np.stack([distributed.from_first(matched), probability])
         self.beliefs[:, known] = self.momentum * self.beliefs[:, known] + (1 - self.momentum) * new
 
     def state_dict(self) -> dict[str, Any]:
@@ -124,12 +128,13 @@ def structures(image_sims: Tensor, text_sims: Tensor, labels: Tensor) -> tuple[T
     return image_sims.float() * labels, text_sims.float() * labels
 
 
-def structural(by_image: Tensor, by_text: Tensor) -> Tensor:
+def structural(by_image: Tensor, by_text: Tensor, part: Part | None = None) -> Tensor:
     """InfoNCE of the rows of `structures`: an image's row should agree most with that of its own text. (K,)
 
-    From images to texts only, at temperature 1, as published.
+    From images to texts only, at temperature 1, as published. If processes share the batch, `by_image` has the rows
+    of the own images and `by_text` those of all texts.
     """
-    return -(by_image @ by_text.T).log_softmax(1).diagonal()
+    return -own_first(by_image @ by_text.T, part, dim=1).log_softmax(1).diagonal()
 
 
 def _build(*, make_learner: Callable[[], Learner], pairs: int, plan: Plan, loss: LossSettings, gsc: Settings) -> GSC:

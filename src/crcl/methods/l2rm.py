@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from crcl.data.batches import Batch, Batches
-from crcl.losses import info_nce, matching_log_probs, reverse_cross_entropy, symmetric_divergence, triplet
+from crcl.losses import Sims, info_nce, matching_log_probs, reverse_cross_entropy, symmetric_divergence, triplet
 from crcl.matchers import MatcherRecord
 from crcl.matchers.base import Matcher
 from crcl.methods.base import Learner, MethodRecord, Plan
@@ -117,7 +117,7 @@ class L2RM:
         self.correspondence = beta_posterior(self.losses).astype(np.float32)
         yield from self._rematch(batches, clock, completed)
 
-    def _first_losses(self, sims: Tensor) -> Tensor:
+    def _first_losses(self, sims: Sims) -> Tensor:
         """Mean of cross-entropy and reverse cross-entropy, the loss of the warm-up. (K,)"""
         return (info_nce(sims, tau=self.tau) + reverse_cross_entropy(sims, tau=self.tau)) / 2
 
@@ -129,7 +129,7 @@ class L2RM:
         noisy_batches = batches.cycle(clock.total_epoch, others, start=start, stream=NOISY)
         for batch in batches.epoch(clock.total_epoch, among=among, start=start, stream=CLEAN):
             noisy = next(noisy_batches, None)
-            losses, pairs = triplet(self.learner.similarities(batch), self.margin), len(batch)
+            losses, pairs = triplet(self.learner.matrix(batch), self.margin), len(batch)
             if noisy is not None:
                 losses = losses + self.scale * self._rematched(noisy, batch).mean()
                 pairs += len(noisy)
@@ -139,7 +139,7 @@ class L2RM:
         """Losses of a noisy batch, after a step of the cost on clean pairs planted in the batch. (K,)"""
         most = min(self.planted, len(clean), len(noisy))
         number, size = int(torch.randint(1, most + 1, ())), len(noisy)
-        sims = self.learner.similarities(noisy.join(clean.first(number)))
+        sims = self.learner.matrix(noisy.join(clean.first(number)))
         places = torch.arange(size)
         planted = torch.randperm(size)[:number]
         places[planted] = size + torch.arange(number)
@@ -232,6 +232,7 @@ RECORD = MethodRecord(
     sections={"loss": LossSettings, "division": DivisionSettings, "l2rm": Settings},
     warmup="division.warmup",
     threshold="division.threshold",
+    undivided="optimal transport rematches all pairs of a noisy batch at once, clean ones planted among them",
     refuses=_refuses,
     contradictions=check_division_warmup,
     checkpoints={"L2RM": {}},

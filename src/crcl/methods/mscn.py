@@ -136,7 +136,7 @@ class MSCN:
         learner = self.learners[network]
         for batch in batches.epoch(clock.total_epoch, start=start, stream=_DIVISION[network], augment=False):
             with eval_mode(learner.matcher):
-                own = learner.similarities(batch).diagonal().float().cpu().numpy()
+                own = learner.matrix(batch).diagonal().float().cpu().numpy()
             self.similarity[network, batch.pairs.numpy()] = own
             yield StepLog(len(batch), float("nan"), phase="division")
 
@@ -147,7 +147,7 @@ class MSCN:
         with eval_mode(learner.matcher):
             for number in range(len(meta_data)):
                 batch, matched = meta_data[number]
-                similarities.append(learner.similarities(batch).diagonal().float().cpu().numpy())
+                similarities.append(learner.matrix(batch).diagonal().float().cpu().numpy())
                 labels.append(matched.numpy())
         kept, among = np.zeros_like(self.kept[network]), _trainable(batches)
         kept[among] = likely_matched(
@@ -172,7 +172,7 @@ class MSCN:
             )
             self.meta_optimizers[network].step(after, examples, self.meta_learning_rate)
             with _frozen(meta):
-                losses = self._losses(learner.similarities(batch))
+                losses = self._losses(learner.matrix(batch))
                 value = learner.optimizer.step(losses, batch, clock.learning_rate)
             yield StepLog(len(batch), value)
 
@@ -339,6 +339,7 @@ RECORD = MethodRecord(
     networks=2,
     warmup="mscn.warmup",
     threshold=0.5,
+    undivided="its meta-networks learn from a virtual step on the whole batch, differentiated twice",
     trusted=TrustedPairs(rows="mscn.trusted", share="mscn.trusted_share"),
     meta="mscn.hidden",
     refuses=_refuses,

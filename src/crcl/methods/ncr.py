@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crcl import distributed
 from crcl.data.batches import Batch, Batches
 from crcl.losses import Curve, triplet
 from crcl.matchers.base import Matcher
@@ -73,7 +74,8 @@ class NCR:
         yield from self.networks.measure_losses(batches, clock, completed)
         for which in (0, 1):
             seed = division_seed(batches, clock, which)
-            self.posterior[which] = gaussian_posterior(self.networks.losses[which], seed=seed)
+            posterior = gaussian_posterior(self.networks.losses[which], seed=seed)
+            self.posterior[which] = distributed.from_first(posterior)
         for which in (0, 1):
             yield from self._co_teach(which, batches, clock, completed)
 

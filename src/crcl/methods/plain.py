@@ -10,6 +10,7 @@ from torch import Tensor
 from crcl.data.batches import Batches
 from crcl.ledger import Ledger
 from crcl.losses import (
+    Sims,
     contrastive_complementary,
     info_nce,
     matching_log_probs,
@@ -22,7 +23,7 @@ from crcl.methods.base import Learner, MethodRecord, Plan
 from crcl.methods.settings import LossSettings
 from crcl.progress import Clock, StepLog
 
-Loss = Callable[[Tensor], Tensor]
+Loss = Callable[[Sims], Tensor]
 """Maps similarities `(K, K)` to one value per pair `(K,)`."""
 
 
@@ -69,8 +70,9 @@ class Objective:
         self.learner.module.train()
         for batch in batches.epoch(clock.total_epoch, start=clock.step):
             sims = self.learner.similarities(batch)
-            self.ledger.observe(batch.pairs, pair_probability(*matching_log_probs(sims, self.tau)))
-            yield StepLog(len(batch), self.learner.optimizer.step(loss(sims), batch, clock.learning_rate))
+            probability = pair_probability(*matching_log_probs(sims, self.tau))
+            self.ledger.observe(batch.all_pairs, batch.gather(probability))
+            yield StepLog(batch.size, self.learner.optimizer.step(loss(sims), batch, clock.learning_rate))
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.learner.state_dict(), "ledger": self.ledger.state_dict()}
@@ -133,7 +135,7 @@ TRIPLET_HARDEST = MethodRecord(
     build=_hardest,
     sections={"loss": LossSettings},
     contradictions=_check_first_epochs,
-    checkpoints={"SGRAF": {}, "SCAN": {}, "an unknown method": {}},
+    checkpoints={name: {} for name in ("SGRAF", "SCAN", "CHAN", "VSRN", "NAAF", "IMRAM", "GSMN", "an unknown method")},
 )
 INFONCE = MethodRecord(
     name="infonce",

@@ -42,6 +42,8 @@ class LedgerSettings(Section):
     """paper: Eq. 10-12 to the letter; official: as in the authors' code; none: the current probability alone."""
     probability: Literal["train", "eval"] = "train"
     """Take matching probabilities from the training steps, or from a pass in eval mode after each epoch."""
+    negatives: Annotated[int, Field(ge=0)] = 0
+    """Judge pairs as if against so many negatives, whatever the size of the batch; 0: against those of the batch."""
 
 
 class DivisionSettings(Section):

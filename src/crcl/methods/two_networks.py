@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from crcl.data.batches import Batch, Batches
-from crcl.losses import Curve, soft_margin, triplet
+from crcl.losses import Curve, Sims, soft_margin, triplet
 from crcl.matchers import Ensemble, Matcher
 from crcl.methods.base import Learner
 from crcl.methods.division import soft_labels
@@ -55,7 +55,7 @@ class TwoNetworks:
             learner.module.train()
 
     def warm_up(
-        self, loss: Callable[[Tensor], Tensor], batches: Batches, clock: Clock, completed: CompletedSteps
+        self, loss: Callable[[Sims], Tensor], batches: Batches, clock: Clock, completed: CompletedSteps
     ) -> Iterator[StepLog]:
         """Train one network after the other on all pairs, by a loss of a batch's similarities."""
         for which, learner in enumerate(self.learners):
@@ -72,12 +72,13 @@ class TwoNetworks:
 
     def predict(self, which: int, batch: Batch) -> Tensor:
         """Soft labels that one network predicts for a batch, in eval mode. (K,)"""
-        return soft_labels(batch_losses(self.learners[which], batch, self.margin), self.margin)
+        losses = batch.gather(batch_losses(self.learners[which], batch, self.margin))
+        return batch.own(soft_labels(losses, self.margin))
 
     def train_on(self, which: int, labelled: Sequence[tuple[Batch, Tensor]], clock: Clock) -> StepLog:
         """Train one network on labelled batches, one optimizer step each."""
         losses = [self.optimizer_step(which, batch, labels, clock) for batch, labels in labelled]
-        pairs = [len(batch) for batch, _ in labelled]
+        pairs = [batch.size for batch, _ in labelled]
         return StepLog(sum(pairs), float(np.average(losses, weights=pairs)))
 
     def optimizer_step(self, which: int, batch: Batch, labels: Tensor, clock: Clock) -> float:

@@ -35,6 +35,7 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
             weight_decay=config.train.weight_decay,
             clip=config.train.clip,
             precision=config.train.precision,
+            chunk=config.train.chunk,
         )
 
     plan = Plan(
@@ -43,6 +44,7 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
         batch_size=config.train.batch_size,
         beliefs=None if start is None else start.beliefs,
         originals=None if data.decoys is None else data.decoys[:, 0],
+        fixed=data.fixed,
         make_companion=maker(name=members[-1]) if len(members) > config.record.networks else None,
     )
     method = config.record.build(make_learner=make_learner, pairs=len(data.train), plan=plan, **config.of_method())

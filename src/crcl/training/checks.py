@@ -1,11 +1,20 @@
 """Checks that a matcher can read the given pairs, and that a run was trained on them."""
 
+import os
+from typing import Any
+
+import torch
+
 from crcl.config import Config
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.matchers.clip import Pretrained, image_side
 from crcl.runs.folder import Run
+from crcl.runs.restore import choose_device, matcher_maker
+
+_SMALLER = "choose smaller settings, such as matcher.embedding and matcher.word"
+_COPIES = 4  # weights, their gradients, and two moments of the optimizer
 
 
 def require_vectors(config: Config, pairs: Split) -> None:
@@ -31,6 +40,33 @@ def require_pixels(config: Config, pairs: Split, published: Pretrained) -> None:
     if config.data.standardize or config.data.vocab is not None:
         key = "data.standardize" if config.data.standardize else "data.vocab"
         raise InputError(f"{name} has its own pixels and tokens", where=key, hint="leave it out")
+
+
+def require_memory(config: Config, sizes: dict[str, int], model: dict[str, Any] | None) -> None:
+    """Refuse matchers whose training needs more memory than the machine has, before anything is made."""
+    try:
+        with torch.device("meta"):  # shapes only
+            members = [matcher_maker(config, sizes, model=model, name=name)() for name in config.members()]
+    except RuntimeError as error:  # more numbers than can be counted
+        raise InputError(f"too large ({error})", where="matcher", hint=_SMALLER) from error
+    weights = sum(weight.numel() for member in members for weight in member.parameters())
+    needed, there = 4 * _COPIES * weights, _memory(choose_device(config.train.device))
+    if there is not None and needed > there:
+        raise InputError(
+            f"{weights:,} weights need {needed / 2**30:,.1f} GiB to be trained, the machine has {there / 2**30:,.1f}",
+            where="matcher",
+            hint=_SMALLER,
+        )
+
+
+def _memory(device: torch.device) -> int | None:
+    """Bytes of memory in all; None where that is not known."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return None
 
 
 def check_features(run: Run, pairs: Split) -> None:

@@ -15,10 +15,10 @@ from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
 from crcl.progress import SILENT, Progress
-from crcl.runs import published
+from crcl.runs.checkpoints import published
+from crcl.runs.checkpoints.published import Published
 from crcl.runs.folder import Learnt, Run
 from crcl.runs.overwriting import refuse_existing
-from crcl.runs.published import Published
 from crcl.training.checks import require_pixels
 
 

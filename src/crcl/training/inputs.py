@@ -22,11 +22,13 @@ from crcl.features.sentences import check_way
 from crcl.features.texts import new_vectors
 from crcl.matchers import MATCHERS
 from crcl.matchers.clip import Pretrained
+from crcl.runs.exchange.known import Known
 from crcl.runs.folder import Run
 from crcl.runs.restore import choose_device
 from crcl.training.checks import check_features, check_training_pairs, require_pixels, require_vectors
 from crcl.training.training_data import TrainingData
 from crcl.training.trusted import check_trusted, trusted_rows
+from crcl.training.verdicts import read_given
 
 
 def read_data(
@@ -54,18 +56,23 @@ def read_data(
     if run is not None:
         check_training_pairs(run, clean, config.data.path)
         index, trusted, drawn = run.noise(), run.trusted(), run.drawn_decoys()
+        known, given = Known.read(run.path, pairs=len(clean), images=clean.images), None
         vocabulary, standardize = run.vocabulary(), run.standardize()
     else:
         index, trusted = _noise_index(config, clean), trusted_rows(config, clean)
+        given = read_given(config, clean, with_noise(clean, index))
+        known = None if given is None else given.known
         drawn = _decoys(config, with_noise(clean, index))
         if start is not None:
             check_features(start, clean)
         vocabulary = _vocabulary(config, clean, dev, start=start, published=published)
         standardize = _scale(config, clean) if start is None else start.standardize()
     train = with_noise(clean, index)
+    if known is not None:
+        train = known.repair(train)
     if drawn is not None:
         train = decoys.add(train, drawn)
-    known = run or start
+    before = run or start
     data = TrainingData(
         train,
         clean,
@@ -77,7 +84,9 @@ def read_data(
         standardize,
         trusted,
         drawn,
-        known.model() if known is not None else published.model if published is not None else None,
+        known,
+        given,
+        before.model() if before is not None else published.model if published is not None else None,
     )
     check_trusted(config, data)
     return data

@@ -12,12 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crcl import distributed
 from crcl.data.batches import Batches
 from crcl.errors import InputError, Interrupted
 from crcl.matchers.base import Matcher, as_module
 from crcl.methods.base import Method, Partners
 from crcl.metrics import Retrieval
 from crcl.progress import SILENT, Clock, Progress
+from crcl.runs.beliefs import JUDGED, write_beliefs
 from crcl.runs.folder import Run
 
 BELIEF_BINS = 20
@@ -85,6 +87,7 @@ def fit(
     matcher with the best dev rSum of the last piece. The last `decoys` pairs are decoys, which the metrics exclude.
     """
     position = _restore(method, run, schedule)
+    run = run if distributed.is_first() else None  # one process writes; the others know the same
     with _deferred_interrupts() as interrupted, _reporting_end(progress):
         while not position.finished:
             if position.epoch == 0 and position.step == 0:
@@ -104,7 +107,7 @@ def _train_epoch(
     run: Run | None,
     save_minutes: float,
     progress: Progress,
-    interrupted: threading.Event,
+    interrupted: "_Interrupt",
 ) -> None:
     clock = schedule.clock(position.piece, position.epoch, position.step)
     saved = time.monotonic()
@@ -117,9 +120,10 @@ def _train_epoch(
             position.loss_sum += log.loss * log.pairs
             position.loss_pairs += log.pairs
         progress.step_done(clock, log)
-        if interrupted.is_set():
+        if distributed.any_process(interrupted.is_set()):
             _save(method, position, run)
-            raise Interrupted
+            distributed.wait_for_first()
+            raise Interrupted(interrupted.signal)
         if run is not None and time.monotonic() - saved >= save_minutes * 60:
             _save(method, position, run)
             saved = time.monotonic()
@@ -164,6 +168,9 @@ def _finish_epoch(
         if best:
             run.save_matcher(as_module(method.matcher).state_dict())
         run.save_ledger(correspondence)
+        judged: np.ndarray | None = getattr(method, "judged", None)
+        if judged is not None:
+            write_beliefs(run.path / JUDGED, judged, run.sizes["pairs"])
         partners: Partners | None = getattr(method, "partners", None)
         if partners is not None:
             run.save_partners(partners.images, partners.beliefs)
@@ -203,7 +210,7 @@ def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Position:
     """Load the state of the run folder into the method and return its position, or the first position if none."""
     state = run.load_state() if run is not None else None
     if run is None or state is None:
-        if run is not None:
+        if run is not None and distributed.is_first():
             run.truncate("metrics.jsonl", 0)
         return _Position()
     try:
@@ -217,7 +224,8 @@ def _restore(method: Method, run: Run | None, schedule: Schedule) -> _Position:
         raise InputError(
             f"training.pt does not fit the run ({error})", where=run.path, hint="train again with {overwrite}"
         ) from error
-    run.truncate("metrics.jsonl", position.metrics_length)
+    if distributed.is_first():
+        run.truncate("metrics.jsonl", position.metrics_length)
     position.records = run.metrics()
     if position.records:  # these files may not be written again, so they must be complete
         run.require("matcher.safetensors", "ledger.npz")
@@ -235,10 +243,23 @@ def _reporting_end(progress: Progress) -> Iterator[None]:
         progress.training_ended()
 
 
+class _Interrupt(threading.Event):
+    """Whether the training is to stop, and the number of the signal that said so."""
+
+    signal = int(signal.SIGINT)
+
+
+STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Ctrl-C, what clusters send before they end a job, and the end of the terminal (which Windows does not have)."""
+
+
 @contextmanager
-def _deferred_interrupts() -> Iterator[threading.Event]:
-    """Defer Ctrl-C and SIGTERM to the end of a step; a second one stops immediately."""
-    requested = threading.Event()
+def _deferred_interrupts() -> Iterator[_Interrupt]:
+    """Defer Ctrl-C and signals that end a process to the end of a step; a second one stops immediately.
+
+    A signal that is ignored, as SIGHUP under nohup, stays ignored.
+    """
+    requested = _Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield requested
         return
@@ -246,9 +267,12 @@ def _deferred_interrupts() -> Iterator[threading.Event]:
     def request(signum: int, frame: Any) -> None:
         if requested.is_set():
             raise KeyboardInterrupt
+        requested.signal = signum
         requested.set()
 
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    known = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
+    heard = [number for number in known if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, request) for number in heard}
     try:
         yield requested
     finally:

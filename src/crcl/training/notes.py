@@ -13,7 +13,7 @@ def data_notes(data: TrainingData, config: Config) -> list[str]:
     lines = []
     if data.decoys is not None:
         lines.append(f"training on {len(data.clean):,} pairs and {len(data.decoys):,} decoys (known mismatches)")
-    lines += _missing_kinds(data, config)
+    lines += [*_missing_kinds(data, config), *_verdicts(data)]
     if data.clean.contents is not None and data.dev.contents is not None:  # else all features would have to be read
         copies = shared_images(data.clean, data.dev)
         if copies:
@@ -34,6 +34,20 @@ def data_notes(data: TrainingData, config: Config) -> list[str]:
             f"{len(several)} captions have several lines, the first in row {several[0] + 1}: if they should not, look "
             "for a quotation mark that is not closed"
         )
+    return lines
+
+
+def _verdicts(data: TrainingData) -> list[str]:
+    """What verdicts the training takes into account."""
+    known = data.known
+    if known is None:
+        return []
+    right, repaired = int(known.right.sum()), int(known.repaired.sum())
+    told = f"{right:,} pairs are known to be right and {int(known.wrong.sum()):,} to be wrong"
+    lines = [f"verdicts: {told}; {repaired:,} of these are trained as corrected" if repaired else f"verdicts: {told}"]
+    steps = () if data.given is None else data.given.steps
+    if not known.captions and any(one.caption for step in steps for one in step.verdicts):
+        lines.append("corrected captions have no vectors yet, so their pairs count as wrong and no more")
     return lines
 
 

@@ -1,11 +1,13 @@
 """Trains a run folder from a config: a new one, a resumed one, or one that starts from the matcher of another run."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from crcl import distributed
 from crcl.config import Config, differences, file_keys, load, to_dict
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, Interrupted
@@ -23,10 +25,12 @@ from crcl.runs.folder import Learnt, Run
 from crcl.runs.overwriting import refuse_existing
 from crcl.runs.restore import choose_device
 from crcl.training.build import prepare, schedule
+from crcl.training.checks import require_memory
 from crcl.training.inputs import read_data, with_noise
 from crcl.training.loop import fit
 from crcl.training.notes import data_notes
 from crcl.training.training_data import TrainingData
+from crcl.training.verdicts import carry_over, report_newer
 
 
 def changeable_keys() -> set[str]:
@@ -99,15 +103,56 @@ def train(
     if resume and overwrite:
         raise InputError("resume the run or replace it, not both", hint="{resume} or {overwrite}")
     choose_device(config.train.device)  # refuses a missing device before the folder is created
+    with distributed.processes():
+        with distributed.first_process_first():
+            _refuse_undivided(config)
+            run, data = _open(
+                config,
+                path,
+                pairs=pairs,
+                resume=resume or not distributed.is_first(),
+                overwrite=overwrite,
+                progress=progress,
+            )
+        for line in data_notes(data, config):
+            progress.note(line)
+        try:
+            with run.locked() if distributed.is_first() else nullcontext():
+                _fit(config, data, run, progress)
+                distributed.wait_for_first()
+        except KeyboardInterrupt:  # outside of a training step, or the second one within it: the run can be resumed
+            raise Interrupted from None
+    return run
+
+
+def _refuse_undivided(config: Config) -> None:
+    name = config.matcher.name
+    reasons = {"method": config.record.undivided, "matcher": MATCHERS[name].undivided}
+    for where, reason in reasons.items():
+        if distributed.together() > 1 and reason:
+            what = f"by {config.method}" if where == "method" else f"of {name}"
+            raise InputError(
+                f"several processes cannot share a training {what}: {reason}",
+                where=where,
+                hint="train it in one process, without torchrun",
+            )
+
+
+def _open(
+    config: Config, path: str | Path, *, pairs: Pairs | None, resume: bool, overwrite: bool, progress: Progress
+) -> tuple[Run, TrainingData]:
+    """The run folder, created or opened to resume it, and its data."""
     if resume and (Path(path) / "config.json").is_file():
         run = Run.open(path)
         refuse_changes(run, config)
         data = read_data(config, run, pairs=pairs)
+        report_newer(config, data.known, data.clean, with_noise(data.clean, data.noise), progress)
     else:
         refuse_existing(path, overwrite=overwrite)
         origin = None if config.train.start is None else open_starting_run(config, config.train.start)
         published = open_published(config) if origin is None else None
         data = read_data(config, pairs=pairs, start=origin, published=published)
+        require_memory(config, data.sizes, data.model)
         start = None if published is None else Learnt(published.weights)
         if origin is not None:
             start = Learnt(_network_weights(origin), _first_beliefs(config, origin, data, progress))
@@ -123,18 +168,14 @@ def train(
             noise=data.noise,
             trusted=data.trusted,
             decoys=data.drawn,
+            known=None if data.known is None else data.known.to_json(),
             standardize=data.standardize,
             start=start,
             overwrite=overwrite,
         )
-    for line in data_notes(data, config):
-        progress.note(line)
-    try:
-        with run.locked():
-            _fit(config, data, run, progress)
-    except KeyboardInterrupt:  # outside of a training step, or the second one within it: the run can be resumed
-        raise Interrupted from None
-    return run
+        if data.given is not None:
+            carry_over(data.given, run)
+    return run, data
 
 
 def open_published(config: Config) -> Pretrained | None:

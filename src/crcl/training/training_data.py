@@ -10,6 +10,8 @@ from crcl.data.decoys import Decoys
 from crcl.data.split import Split
 from crcl.data.text.subwords import Words
 from crcl.data.text.vectors import Texts, TextVectors
+from crcl.runs.exchange.known import Known
+from crcl.training.verdicts import Given
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,10 @@ class TrainingData:
     """Rows of training pairs known to match, if the user gave some."""
     drawn: Decoys | None = None
     """The decoys, which are at the end of `train`."""
+    known: Known | None = None
+    """What verdicts say of the pairs; `train` has repaired pairs as they should be."""
+    given: Given | None = None
+    """The verdicts that it comes from; None when a run is resumed."""
     model: dict[str, Any] | None = None
     """Description of the published model that the matcher starts from, if any."""
 
@@ -36,6 +42,13 @@ class TrainingData:
     def decoys(self) -> np.ndarray | None:
         """(decoys, 2): caption and image of each decoy."""
         return None if self.drawn is None else self.drawn.drawn
+
+    @property
+    def fixed(self) -> np.ndarray | None:
+        """Beliefs that the training keeps, NaN where it forms them itself, (pairs and decoys,); None: no verdicts."""
+        if self.known is None:
+            return None
+        return np.pad(self.known.taught(), (0, len(self.train) - len(self.clean)), constant_values=np.nan)
 
     @property
     def fingerprint(self) -> str:

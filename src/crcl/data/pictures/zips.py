@@ -47,7 +47,7 @@ def read_member(path: Path, member: str, *, most: int = MOST_BYTES) -> bytes:
         if about.file_size > most:
             raise UnusableError(f"{about.file_size:,} bytes, more than {most:,}")
         with archive.open(about) as stream:
-            content = stream.read(most + 1)
+            content = stream.read(about.file_size)
     except UnusableError:
         raise
     except KeyError as error:

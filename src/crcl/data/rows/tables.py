@@ -171,6 +171,7 @@ def _refuse_open_quote(path: Path, delimiter: str) -> None:
 
 
 def _read_json(path: Path, columns: Columns) -> pa.Table:
+    _refuse_null_lines(path, columns)
     try:
         table = _read_json_as(path, columns, image=pa.string())
     except pa.ArrowInvalid as error:
@@ -191,6 +192,18 @@ def _read_json(path: Path, columns: Columns) -> pa.Table:
     there = [name for name in dict.fromkeys([*first, *table.column_names]) if name not in absent]
     used = used_columns(str(path), columns, there)
     return pa.table({name: table[name].cast(pa.string()) for name in used})
+
+
+def _refuse_null_lines(path: Path, columns: Columns) -> None:
+    """Raise an error for lines that are `null`: pyarrow crashes where a block of the file begins with one."""
+    with path.open("rb") as stream:
+        found = [
+            number
+            for number, line in enumerate(stream, start=1)
+            if line.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r").startswith(b"null")
+        ]
+    expected = f"expected an object with '{columns.image}' and '{columns.caption}'"
+    refuse([InputError(f"null, {expected}", where=f"{path}:{number}", hint="remove the line") for number in found])
 
 
 def _read_json_as(path: Path, columns: Columns, *, image: pa.DataType) -> pa.Table:

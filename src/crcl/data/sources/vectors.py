@@ -103,6 +103,9 @@ def read_tables(paths: Sequence[Path], named: Named) -> pa.Table:
     table = pa.concat_tables(parts)
     if not len(table):
         raise InputError("has no rows", where=paths[0].parent)
+    if not pc.any(pc.not_equal(table["caption"], "")).as_py():
+        what = f"the column '{named.caption}' has no text in any row"
+        raise InputError(what, where=paths[0].parent, hint="write the captions that the vectors were made of")
     refuse_unnamed_splits(str(paths[0].parent), table)
     unnamed = pc.equal(table["image"], "")
     if pc.any(unnamed).as_py():

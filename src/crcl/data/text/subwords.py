@@ -13,6 +13,7 @@ from crcl.data.files import read_bytes
 from crcl.data.text.vocabulary import MOST_CHARACTERS, Tokens, Vocabulary
 from crcl.errors import InputError
 
+MOST_TOKENS = 2**24
 SHORTEST, LONGEST = 4, 2**16
 """Limits of a tokenizer's maximum length; start, end and at least one token between them must fit."""
 _BLOCK = 4096  # captions per call: the library's result for each takes kilobytes
@@ -34,7 +35,7 @@ class Subwords:
         if not SHORTEST <= self.longest <= LONGEST or (padding or {"length": self.longest})["length"] != self.longest:
             raise InputError("has no valid maximum length, or pads captions to another length", where=source)
         self._size = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-        if not 0 < self._size < 2**31 or not self.encode([""]).lengths[0]:
+        if not self._size or not self.encode([""]).lengths[0]:
             raise InputError("adds no end token to a caption, which a model needs", where=source)
 
     @classmethod
@@ -116,7 +117,20 @@ def _tokenizer(content: Any, source: str) -> Any:
         raise InputError(
             "a published model needs the package transformers", hint="pip install 'crcl[transformers]'"
         ) from error
+    _refuse_large_numbers(content, source)
     try:
         return Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # the library raises no more specific type
         raise InputError(f"not a tokenizer ({' '.join(str(error).split())[:200]})", where=source) from error
+
+
+def _refuse_large_numbers(content: Any, source: str) -> None:
+    """Raise an error for token numbers that no model has: the library counts up to the largest one."""
+    parts = content if isinstance(content, dict) else {}
+    model, added = parts.get("model"), parts.get("added_tokens")
+    words = model.get("vocab") if isinstance(model, dict) else None
+    numbers = [*words.values()] if isinstance(words, dict) else []
+    numbers += [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    largest = max((number for number in numbers if isinstance(number, int)), default=0)
+    if largest >= MOST_TOKENS:
+        raise InputError(f"has a token of number {largest}, expected less than {MOST_TOKENS:,}", where=source)

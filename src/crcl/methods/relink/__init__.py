@@ -35,6 +35,7 @@ RECORD = MethodRecord(
     threshold=0.5,
     companion=_companion,
     fits_closed_form=True,
+    takes_verdicts=True,
     able=_able,
 )
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from crcl import distributed
 from crcl.data.batches import Batches
 from crcl.data.text.vocabulary import Tokens
 from crcl.losses import active_complementary
@@ -77,7 +78,20 @@ class Relink:
 
     @property
     def correspondence(self) -> np.ndarray:
-        return self.beliefs.shown
+        return self.told.shown
+
+    @property
+    def judged(self) -> np.ndarray | None:
+        return None if self.plan.fixed is None else self.beliefs.shown
+
+    @property
+    def told(self) -> Beliefs:
+        """The beliefs, or what verdicts say: a right caption belongs to its image alone, a wrong one not to it."""
+        fixed, found = self.plan.fixed, self.beliefs
+        if fixed is None:
+            return found
+        shown = np.where(np.isnan(fixed), found.shown, fixed).astype(np.float32)
+        return Beliefs(shown, found.images, np.where(fixed[:, None] == 1, np.float32(0), found.others))
 
     @property
     def partners(self) -> Partners:
@@ -119,8 +133,9 @@ class Relink:
             clock.total_epoch, start=completed.take(batches.count(len(used))), among=used, images=self.drawn
         ):
             sims = self.learner.similarities(batch)
-            losses = active_complementary(sims, sims.new_full((len(batch),), LABEL), tau=self.tau, scale=self.scale)
-            step = StepLog(len(batch), self.learner.optimizer.step(losses, batch, clock.learning_rate))
+            labels = torch.full((len(batch),), LABEL, device=sims.device)
+            losses = active_complementary(sims, labels, tau=self.tau, scale=self.scale)
+            step = StepLog(batch.size, self.learner.optimizer.step(losses, batch, clock.learning_rate))
             self.averaged.update_parameters(self.learner.module)
             yield step
         if self._refreshes(clock.epoch, batches) and not completed.take(1):
@@ -133,10 +148,10 @@ class Relink:
         A pair whose caption is repeated by a decoy is left out: the network would know the decoy's caption from it, as
         it knows no other mismatched caption, and would disbelieve decoys more than mismatches.
         """
-        drawn = draw_partners(self.beliefs, batches.pairs.image_index, batches.seed, clock.total_epoch)
+        drawn = draw_partners(self.told, batches.pairs.image_index, batches.seed, clock.total_epoch)
         if self.plan.originals is not None:
             drawn[self.plan.originals] = _NOWHERE
-        return drawn
+        return distributed.from_first(drawn)
 
     def _refreshes(self, epoch: int, batches: Batches) -> bool:
         """Whether the network judges all captions after this epoch.
@@ -179,19 +194,20 @@ class Relink:
     def _fit_linear(self, batches: Batches) -> None:
         """One round of the linear model: fit on the beliefs, then judge."""
         model = self._linear_model(batches)
-        projections = model.fit(self.beliefs)
+        told = self.told
+        projections = model.fit(told)
         near = self.temperature or None
         if len(model.images) > sampled.EXACT:
             ratios, prior = sampled.judge(model, projections, near=near, seed=batches.seed)
         else:
             vectors = [model.fold_vectors(fold, one) for fold, one in enumerate(projections)]
-            siblings = Siblings(self.beliefs.shown, self.together) if self.rounds >= linear.ALONE else None
+            siblings = Siblings(told.shown, self.together) if self.rounds >= linear.ALONE else None
             ratios, prior = linear.judge(vectors, model.shown, siblings, near=near, seed=batches.seed)
         self.beliefs = posterior.beliefs(ratios, prior.rate, len(model.images))
         self.temperature = prior.temperature
         if self.rounds < linear.ALONE:
             fitted = model.shown.fitted
-            self.together = shared_fate(self.beliefs.shown[fitted], model.shown.images[fitted])
+            self.together = shared_fate(self.told.shown[fitted], model.shown.images[fitted])
         self.projections = [projection.tensors() for projection in projections]
         self.rounds += 1
         if self.rounds == rounds_of(batches):
@@ -203,7 +219,7 @@ class Relink:
         images, texts = encode_all(cast(Matcher, self.averaged.module), batches)
         projections = [Projections.from_tensors(tensors) for tensors in self.projections]
         vectors = [model.fold_vectors(fold, one).to(images.device) for fold, one in enumerate(projections)]
-        siblings = Siblings(self.beliefs.shown, self.together)
+        siblings = Siblings(self.told.shown, self.together)
         network = Network(images, texts, self.settings.network)
         ratios, prior = linear.judge(vectors, model.shown, siblings, network, near=self.temperature, seed=batches.seed)
         self.beliefs = posterior.beliefs(ratios, prior.rate, len(images))
@@ -214,7 +230,7 @@ class Relink:
         own = self.averaged.module if self.plan.matcher.closed_form else None
         for module in (self.companion, own):
             if module is not None:
-                module.load_state_dict(module.state_dict() | linear_weights(model.fit_all(self.beliefs), batches))
+                module.load_state_dict(module.state_dict() | linear_weights(model.fit_all(self.told), batches))
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -5,19 +5,14 @@ with the most similar centres.
 """
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from crcl.errors import InputError
+from crcl.data import cells as divided
 
-EXTRA = "pip install 'crcl[search]'"
-CELLS = 2048
-"""Cells of an index of a million images; their number grows with the square root of that of the images."""
-_PER_CELL, _ROUNDS = 64, 6  # images per cell that k-means reads, and its rounds
 _SIMILARITIES = 2**25  # computed at a time: 128 MB
 
 
@@ -37,19 +32,12 @@ class Best:
 
 def installed() -> bool:
     """Whether the package that searches is there."""
-    try:
-        return find_spec("faiss") is not None
-    except ValueError:  # it was marked as missing
-        return False
+    return divided.installed()
 
 
 def library(images: int) -> Any:
     """Import `faiss`, an optional dependency, to search so many images."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise InputError(f"method relink on {images:,} images needs the package faiss", hint=EXTRA) from error
-    return faiss
+    return divided.library(f"method relink on {images:,} images")
 
 
 class Index:
@@ -57,15 +45,12 @@ class Index:
 
     def __init__(self, images: Tensor, *, seed: int = 0) -> None:
         """Index unit vectors `(M, D)`; `seed` is that of k-means."""
-        faiss = library(len(images))
         count, size = images.shape
-        self.cells = max(round(CELLS * (count / 1e6) ** 0.5), 1)
+        faiss = library(count)
+        self.cells = divided.cell_count(count)
         self._centres = faiss.IndexFlatIP(size)  # the index does not keep it alive
         self._index = faiss.IndexIVFFlat(self._centres, size, self.cells, faiss.METRIC_INNER_PRODUCT)
-        self._index.cp.seed, self._index.cp.niter = seed % 2**31, _ROUNDS
-        self._index.cp.min_points_per_centroid = 1
-        read = np.sort(np.random.default_rng(seed).permutation(count)[: _PER_CELL * self.cells])
-        self._index.train(images[torch.from_numpy(read)].numpy())
+        divided.find_centres(self._index, images.numpy(), seed=seed)
         self._index.add(images.numpy())
 
     def search(self, texts: Tensor, count: int, *, cells: int) -> Best:

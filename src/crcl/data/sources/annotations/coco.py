@@ -234,6 +234,8 @@ def _write(document: _Document, judged: Judged, first: int, output: Path) -> int
             if judged.moved[row] not in ids:
                 raise judged.changed(f"{judged.moved[row]} is no image of {document.path.name}")
             edits += with_value(document.path, text, start, "image_id", ids[judged.moved[row]])
+        if is_row and row in judged.corrected:
+            edits += with_value(document.path, text, start, "caption", judged.corrected[row])
         if judged.mark:
             edits.append(with_correspondence(text, start, end, belief))
         row += is_row

@@ -1,6 +1,7 @@
 """Karpathy's splits of Flickr8k, Flickr30k and COCO: a JSON document of images with their split and sentences."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -133,7 +134,8 @@ def _write(path: Path, judged: Judged, output: Path) -> int:
             judged.check(place, _name(entry.value), sentence["raw"] or "")
             refuse_marked(judged, sentence)
         stays = [judged.keeps(place) and place not in judged.moved for place in rows]
-        if judged.mark or not all(stays) or number in arrivals:
+        corrected = not judged.corrected.keys().isdisjoint(rows)
+        if judged.mark or not all(stays) or number in arrivals or corrected:
             edits += _edits(path, text, entry, judged, rows, stays, arrivals[number])
         row = rows.stop
     judged.check_count(row)
@@ -184,6 +186,8 @@ def _edits(
     for sentence, place, stay in zip(old, rows, stays, strict=True):
         if stay:
             own = text[sentence.start : sentence.end]
+            if place in judged.corrected:
+                own = _recaptioned(path, own, judged.corrected[place], sentence.value)
             if judged.mark:
                 own = edited(own, [with_correspondence(own, 0, len(own), judged.correspondence.get(place))])
             new.append(own)
@@ -195,6 +199,14 @@ def _edits(
     gone = _places(numbers, [one for one, stay in zip(old, stays, strict=True) if not stay])
     kept = [text[one.start : one.end] for place, one in enumerate(numbers) if place not in gone]
     yield with_entries(text, start, end, numbers, [*kept, *(one.sentid for one in arrivals if one.sentid is not None)])
+
+
+def _recaptioned(path: Path, own: str, caption: str, value: dict[str, Any]) -> str:
+    """The text of a sentence with other words: `raw`, and `tokens` in step with it, in small letters as there."""
+    edits = with_value(path, own, 0, "raw", caption)
+    if "tokens" in value:
+        edits += with_value(path, own, 0, "tokens", re.findall(r"[^\W_]+", caption.lower()))
+    return edited(own, edits)
 
 
 def _places(numbers: Sequence[Entry], sentences: Sequence[Entry]) -> set[int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crcl.data.cleaning.documents import clean_list
+from crcl.data.cleaning.documents import Edit, clean_list, entries_of, with_value
 from crcl.data.cleaning.judged import Judged
 from crcl.data.files import read_lines, refuse
 from crcl.data.pictures.folders import folder_of, pictures_in
@@ -109,9 +109,14 @@ def _pair(record: Any) -> _Pair | str:
     for turn in talk:
         if not isinstance(turn, dict):
             return f"a turn of 'conversations' is {kind_of(turn)}, expected {RECORD}"
-        if turn.get("from") in _ANSWERS and isinstance(turn.get("value"), str) and turn["value"].strip():
+        if _answers(turn):
             return _Pair(image.strip(), turn["value"].strip())
     return _Pair(reason=_UNANSWERED)
+
+
+def _answers(turn: dict[str, Any]) -> bool:
+    """Whether a turn of a conversation is an answer with text."""
+    return turn.get("from") in _ANSWERS and isinstance(turn.get("value"), str) and bool(turn["value"].strip())
 
 
 def _row(record: Any) -> tuple[str, str] | None:
@@ -122,7 +127,15 @@ def _row(record: Any) -> tuple[str, str] | None:
 
 def clean(location: Location, judged: Judged, output: Path) -> int:
     """Write the records again; those without an image or an answer stay."""
-    return clean_list(Path(location.path), _row, "image", judged, output)
+    return clean_list(Path(location.path), _row, "image", judged, output, recaption=_recaption)
+
+
+def _recaption(path: Path, text: str, entry: Entry, caption: str) -> list[Edit]:
+    """The edit that gives a record another first answer."""
+    found = entries_of(path, text, entry.start, "conversations")
+    turns = [] if found is None else found[2]
+    answer = next(turn for turn in turns if _answers(turn.value))
+    return with_value(path, text, answer.start, "value", caption)
 
 
 LAYOUT = Layout(
