@@ -29,7 +29,12 @@ import downstream
 import mismatches
 import score_tables
 import scores
+import search as search_benchmark
+import serve
+import speed_words
 import tars
+import two_stages
+import verdicts
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -285,3 +290,67 @@ def test_downstream_trains_on_what_each_score_keeps(tmp_path, monkeypatch, capsy
     assert rows["linear"]["wrong"] < rows["random"]["wrong"] < 0.5
     with pytest.raises(SystemExit, match="other: no score of this audit, which has "):
         downstream.measured(options, 0.4, 0, "other")
+
+
+def test_the_search_of_synthetic_vectors_is_measured_in_every_way(tmp_path):
+    pytest.importorskip("faiss")
+    search_benchmark.make(tmp_path, rows=3000, size=16, queries=20)
+    found = {way: search_benchmark.measure(tmp_path, way, 0.9) for way in search_benchmark.WAYS}
+    assert found["exact"]["recall"] == 1
+    assert all(row["recall"] > 0.7 and row["p50"] <= row["p99"] for row in found.values())
+    assert found["cells"]["bytes"] > found["exact"]["bytes"]
+
+
+def test_captions_of_the_synthetic_vectors_lie_off_the_images(tmp_path):
+    search_benchmark.make(tmp_path, rows=3000, size=64, queries=20)
+    index = crcl.Index.open(tmp_path)
+    images, captions = (index.vectors(what).astype(np.float32) for what in ("images", "captions"))
+    assert np.linalg.norm(images.mean(0) - captions.mean(0)) > 0.7
+    assert 0.3 < np.median((captions @ images.T).max(1)) < 0.6
+
+
+def test_two_stages_are_measured_between_the_first_alone_and_the_second_alone(tmp_path):
+    data = write_folder(tmp_path / "data")
+    first, second = (
+        crcl.load(session.train(small_config(data, f"matcher.name={name}"), tmp_path / name)) for name in ("bow", "vse")
+    )
+    rows = two_stages.measure(first, second, crcl.read(data).split("test"), [3, 99])
+    assert [row["what"] for row in rows] == [
+        "first stage",
+        "3 candidates",
+        "99 candidates",
+        "second stage on everything",
+    ]
+    assert rows[2]["rsum"] == pytest.approx(rows[3]["rsum"])
+    assert rows[3]["share"] == rows[3]["time"] == 100
+    assert len(two_stages.table(rows)) == 6
+
+
+@pytest.mark.parametrize("name", speed_words.KINDS)
+def test_loops_over_captions_agree_with_matchers_of_regions_and_words(name):
+    evaluation, training = speed_words.measured(name, 5, 32, 1, 1e9)  # ends the program where they disagree
+    assert evaluation.startswith(f"| `{name}` | evaluation |")
+    assert training.startswith(f"| `{name}` | training step |")
+
+
+@pytest.mark.slow
+def test_verdicts_are_measured_on_the_pairs_without_one(tmp_path, capsys):
+    data = write_folder(tmp_path / "data", train=120)
+    words = [str(data), "--work", str(tmp_path / "work"), "--seeds", "1", "--verdicts", "20", "--preset", "cpu"]
+    verdicts.main([*words, "--ways", "linear model alone"])
+    header, _, worst, sample = capsys.readouterr().out.splitlines()
+    assert header == verdicts.HEADER
+    assert [line.count("|") for line in (worst, sample)] == [header.count("|")] * 2
+    assert int(worst.split("|")[3]) > 10  # the least believed are mostly wrong
+    assert "–" in worst
+    assert "–" not in sample
+
+
+@pytest.mark.slow
+def test_clients_at_once_are_answered_without_an_error_and_told_as_a_table(tmp_path, monkeypatch, capsys):
+    words = ["serve.py", str(tmp_path), "--clients", "4", "--seconds", "1", "--pause", "0", "--images", "30"]
+    monkeypatch.setattr(sys, "argv", words)
+    serve.main()
+    printed = capsys.readouterr().out
+    assert "0 errors" in printed
+    assert "| all |" in printed

@@ -105,6 +105,30 @@ def test_the_commands_for_training_and_evaluating_run(folder: Path, shell: Shell
     assert len(Path("suspects.csv").read_text().splitlines()) == 1 + 54
 
 
+def test_the_commands_and_the_snippet_of_the_search_run(
+    folder: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import crcl
+
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    pairs = crcl.read(draw_scenes(folder / "scenes", train=20, held_out=10), images=folder / "scenes/images")
+    for name in ("vse", "sgr"):
+        crcl.train(pairs, f"runs/{name}", settings=[*TINY, f"matcher.name={name}", "matcher.similarity=4"])
+    photos = sorted((folder / "scenes/images").iterdir())
+    key = photos[1].name
+    shutil.copy(photos[0], "a.jpg")
+    shutil.copytree("scenes", "more")
+    done = [
+        shell.run([key if word == "b.jpg" else word for word in words]) for words in commands(read("docs/search.md"))
+    ]
+    assert len(done) > 10
+    assert len(opened) == 1
+    scope = run_snippet(snippets(read("docs/search.md"))[0])
+    assert [hit.rank for hit in scope["hits"]] == [1, 2, 3, 4, 5]  # type: ignore[attr-defined]
+    assert Path("dogs.html").is_file()
+
+
 def draw_wrong_pairs(page: str, images: str) -> None:
     """Make the table of drawn scenes as the page does, with fewer of them."""
     shutil.copytree(ROOT / "examples", "examples")
@@ -159,6 +183,49 @@ def test_the_next_steps_of_an_audit_run(folder: Path, shell: Shell) -> None:
     assert [words[1] for words in steps] == ["audit", "clean", "clean", "evaluate"]
     for words in steps:
         shell.run([word.replace("0.95", "0.2") for word in words])
+
+
+@pytest.mark.slow
+def test_the_commands_for_verdicts_run(folder: Path, shell: Shell) -> None:
+    write_table(folder)
+    settings = ["method=relink", "matcher.name=linear"]
+    shell.run(["crcl", "audit", "pairs.csv"], sized=settings)
+    lines = [line.split(",") for line in Path("pairs.csv").read_text().splitlines()[1:4]]
+    said = [f"{image},{caption},wrong,{new}" for (image, caption), new in zip(lines, ("", "a lion", ""), strict=True)]
+    Path("said.csv").write_text("\n".join(["image,caption,verdict,new_caption", *said]) + "\n")
+    page = read("docs/verdicts.md")
+    shell.run(["crcl", "verdicts", "import", "pairs-audit", "said.csv"])
+    done = commands(page)
+    assert [words[1] for words in done] == ["clean", "clean", "audit", "train", "verdicts", "verdicts"]
+    for words in done:
+        shell.run(words if words[1] != "clean" else [*words, "--overwrite"], sized=settings)
+    assert "a lion" in Path("reviewed.csv").read_text()
+    Path("cleaned.csv").unlink()
+    exec("import crcl\n" + "\n".join(snippets(page)), {})
+    assert Path("cleaned.csv").is_file()
+    assert Path("second-audit/run/trained_verdicts.json").is_file()
+
+
+@pytest.mark.slow
+def test_the_walk_through_a_review_runs(folder: Path, shell: Shell) -> None:
+    import crcl
+    from crcl.runs.verdicts import Verdict, Verdicts
+
+    page = read("docs/review.md")
+    draw_wrong_pairs(page, "40")
+    audit, look, clean, again, elsewhere = commands(page)
+    assert [words[1] for words in (look, elsewhere)] == ["serve", "serve"]  # tests/serving runs it
+    settings = ["method=relink", "matcher.name=linear"]
+    shell.run(audit, sized=settings)
+    rows = crcl.audit("pairs-audit/run").table["row"].to_pylist()
+    said = [Verdict(rows[0], "wrong", caption="a new caption"), Verdict(rows[1], "wrong")]
+    Verdicts.open("pairs-audit/run").add(said, reviewer="Ana")
+    shell.run(clean)
+    written = Path("cleaned.csv").read_text("utf-8")
+    assert "a new caption" in written
+    run_snippet(snippets(page)[0])
+    shell.run(again, sized=settings)
+    assert Verdicts.open("pairs-audit/run").current().keys() == {rows[0], rows[1]}
 
 
 def test_the_commands_for_features_run(folder: Path, shell: Shell) -> None:

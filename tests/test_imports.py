@@ -15,7 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
     ("api",),
-    ("experiments",),
+    ("experiments", "serving"),
     ("auditing",),
     ("training",),
     ("retrieval",),
@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("matchers", "features"),
     ("data",),
     ("storage", "settings", "plots"),
-    ("losses", "ledger", "metrics", "theory", "progress", "terminal"),
+    ("losses", "ledger", "metrics", "theory", "progress", "terminal", "distributed"),
     ("errors",),
 )
 """From top to bottom. A module imports from its own layer and from those below."""
@@ -107,7 +107,7 @@ def test_plain_functions_stand_alone(module: str) -> None:
     assert GRAPH[module] <= {"errors"}
 
 
-ABOVE_CONFIG = ("cli", "api", "experiments", "auditing", "training", "retrieval", "runs")
+ABOVE_CONFIG = ("cli", "api", "experiments", "serving", "auditing", "training", "retrieval", "runs")
 
 
 def test_no_config_travels_below_runs() -> None:

@@ -13,7 +13,7 @@ from tiny import Stop, StopAfter, small_config, write_folder
 
 from crcl import terminal as progress
 from crcl.progress import Advance, Clock, ProgressGroup, StepLog
-from crcl.terminal import Terminal
+from crcl.terminal import Screen, Terminal
 from crcl.training import session
 from crcl.training.tensorboard import TensorBoard
 
@@ -214,3 +214,17 @@ def test_of_a_task_within_another_nothing_is_shown() -> None:
     with listener.task("copies") as after:
         after(1, 1)
     assert "copies" in text.getvalue()
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), BrokenPipeError()])
+def test_work_goes_on_when_nothing_more_can_be_printed(error: OSError) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str, /) -> int:
+            raise error
+
+    screen = Screen(file=Full())
+    screen.print("lost")
+    with Terminal(screen).task("work") as advance:
+        advance(1, 2)
+    assert screen.lost is not None
+    assert type(screen.lost) is type(error)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from crcl import losses
     from crcl.api.auditing import audit, clean
     from crcl.api.reading import extract_features, extract_text_features, info, inject_noise, read
+    from crcl.api.reviewing import export_verdicts, import_verdicts
     from crcl.api.scoring import evaluate, load, plot
+    from crcl.api.searching import index, index_to, search
+    from crcl.api.serving import serve
     from crcl.api.studies import demo, reproduce
     from crcl.api.training import export, import_checkpoint, train
     from crcl.auditing.result import Audit
@@ -29,16 +32,23 @@ if TYPE_CHECKING:
     from crcl.ledger import Ledger
     from crcl.metrics import Retrieval
     from crcl.progress import Progress
+    from crcl.retrieval.engines.remote import RemoteIndex
+    from crcl.retrieval.index.folder import Index
+    from crcl.retrieval.index.hits import Hit, Hits
     from crcl.retrieval.model import Model
     from crcl.runs.folder import Run
 
 _HOMES = {
     "Audit": "auditing.result",
+    "Hit": "retrieval.index.hits",
+    "Hits": "retrieval.index.hits",
+    "Index": "retrieval.index.folder",
     "InputError": "errors",
     "Ledger": "ledger",
     "Model": "retrieval.model",
     "Pairs": "data.pairs",
     "Progress": "progress",
+    "RemoteIndex": "retrieval.engines.remote",
     "Retrieval": "metrics",
     "Run": "runs.folder",
     "TrainingError": "errors",
@@ -47,9 +57,13 @@ _HOMES = {
     "demo": "api.studies",
     "evaluate": "api.scoring",
     "export": "api.training",
+    "export_verdicts": "api.reviewing",
     "extract_features": "api.reading",
     "extract_text_features": "api.reading",
     "import_checkpoint": "api.training",
+    "import_verdicts": "api.reviewing",
+    "index": "api.searching",
+    "index_to": "api.searching",
     "info": "api.reading",
     "inject_noise": "api.reading",
     "load": "api.scoring",
@@ -57,17 +71,23 @@ _HOMES = {
     "plot": "api.scoring",
     "read": "api.reading",
     "reproduce": "api.studies",
+    "search": "api.searching",
+    "serve": "api.serving",
     "train": "api.training",
 }
 """The module of each public name."""
 
 __all__ = [
     "Audit",
+    "Hit",
+    "Hits",
+    "Index",
     "InputError",
     "Ledger",
     "Model",
     "Pairs",
     "Progress",
+    "RemoteIndex",
     "Retrieval",
     "Run",
     "TrainingError",
@@ -76,9 +96,13 @@ __all__ = [
     "demo",
     "evaluate",
     "export",
+    "export_verdicts",
     "extract_features",
     "extract_text_features",
     "import_checkpoint",
+    "import_verdicts",
+    "index",
+    "index_to",
     "info",
     "inject_noise",
     "load",
@@ -86,6 +110,8 @@ __all__ = [
     "plot",
     "read",
     "reproduce",
+    "search",
+    "serve",
     "train",
 ]
 

@@ -1,10 +1,14 @@
 """Where the command `crcl` and `python -m crcl` begin: before anything is loaded."""
 
+import faulthandler
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
-    """Load and run the command line; Ctrl-C during loading ends quietly."""
+    """Load and run the command line; Ctrl-C during loading ends quietly, and a crash says where it happened."""
+    with suppress(AttributeError, ValueError, OSError):  # without stderr there is nowhere to say it
+        faulthandler.enable()
     try:
         from crcl import cli
     except KeyboardInterrupt:

@@ -12,7 +12,8 @@ _READ = frozenset(
     {"captions", "image_column", "caption_column", "image_index", "features", "text_features", "ids"} | {"layout"}
 )
 _NAMED = re.compile(r"\{([a-z_]+(?:\(\))?)\}")  # other braces are those of the user's file names
-_FLAGS = frozenset({"overwrite", "resume", "mark", "whole", "pixels", "gather", "print_jobs", "onnx", "rewrite"})
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory", re.IGNORECASE)
+_FLAGS = frozenset({"overwrite", "resume", "mark", "whole", "pixels", "gather", "print_jobs", "onnx", "rewrite", "add"})
 
 
 def python_spelling(name: str) -> str:
@@ -82,7 +83,17 @@ class TrainingError(RuntimeError):
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """The user interrupted the work; what was saved can be resumed."""
+    """The work was interrupted by Ctrl-C or by another signal; what was saved can be resumed."""
+
+    def __init__(self, signal: int = 2) -> None:
+        super().__init__()
+        self.signal = signal
+        """The number of the signal; 2 is Ctrl-C. The command line exits with 128 more, as shells expect it."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is not enough memory, as Python or torch say it."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:

@@ -4,7 +4,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-Count = Annotated[int, Field(ge=1)]
+MOST = 2**31 - 1
+"""The largest number that a setting can count."""
+Count = Annotated[int, Field(ge=1, le=MOST)]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]

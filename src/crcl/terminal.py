@@ -1,9 +1,10 @@
 """Progress on a terminal: live bars, or plain lines if the output is not a terminal. Escapes control characters."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import IO, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -25,16 +26,50 @@ _PLAIN_SECONDS = 30.0  # between two lines if the output is not a terminal
 
 
 class Screen(Console):
-    """A console that escapes control characters, since file names and captions may be hostile."""
+    """A console that escapes control characters, since file names and captions may be hostile.
+
+    Work goes on when nothing more can be printed, because a reader has gone or a disk is full; `lost` tells why.
+    """
+
+    lost: OSError | None = None
+    """Why nothing is printed any longer; None where all is printed."""
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError as error:
+            self._be_quiet(error)
+
+    def on_broken_pipe(self) -> None:
+        """Go on without printing; rich would end the program."""
+        self._be_quiet(BrokenPipeError())
+
+    def _be_quiet(self, error: OSError) -> None:
+        self.lost, self.quiet = error, True
+        del self._buffer[:]
+        discard(self.file)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print as a Console does."""
         super().print(*(printable(item) if isinstance(item, str) else item for item in objects), **options)
 
 
+def discard(stream: IO[str]) -> None:
+    """Send all that is still written to a stream nowhere, so that Python does not fail on it at its end."""
+    with suppress(OSError, ValueError):  # a stream of a test has no number
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
 def printable(text: str) -> str:
     """The text with every control character but line breaks escaped."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def is_follower() -> bool:
+    """Whether `torchrun` started this process beside a first one, which shows what there is to show."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
 
 
 def standard_error() -> Screen:

@@ -39,8 +39,9 @@ from crcl.ledger import Ledger
 SMALL = ["matcher.embedding=16", "matcher.word=8", "matcher.similarity=8", "train.pieces=[1,3]", "train.device=cpu"]
 """In place of the defaults, which are the paper's and take an hour."""
 MODULES = [
-    "api.reading", "api.auditing", "api.scoring", "api.studies", "api.training",
-    "auditing.result", "data.pairs", "errors", "experiments.reproduce", "progress", "retrieval.model",
+    "api.reading", "api.auditing", "api.reviewing", "api.scoring", "api.searching", "api.serving", "api.studies",
+    "api.training", "auditing.result", "data.pairs", "errors", "experiments.reproduce", "progress",
+    "retrieval.index.folder", "retrieval.index.hits", "retrieval.model",
 ]  # fmt: skip
 
 

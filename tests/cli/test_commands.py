@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,10 @@ COMMANDS = [
     "evaluate",
     "audit",
     "clean",
+    "index",
+    "search",
+    "serve",
+    "verdicts",
     "export",
     "noise",
     "info",
@@ -494,3 +499,51 @@ def test_a_run_is_found_from_another_folder(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert call(capsys, monkeypatch, "evaluate", "../run").code == 0
+
+
+def printing_to(target: int, work: Callable[[], None], told: Path) -> int:
+    """The exit code of a forked process that prints to a file of this number."""
+    process = os.fork()
+    if not process:
+        code = 99
+        try:
+            error = os.open(told, os.O_WRONLY | os.O_CREAT)
+            os.dup2(target, 1)
+            os.dup2(error, 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+            work()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+            with suppress(OSError):
+                sys.stdout.flush()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+@pytest.mark.parametrize("words", [["info"], ["--help"], ["--version"]])
+def test_a_full_disk_under_the_output_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["crcl", *words])
+    full = os.open("/dev/full", os.O_WRONLY)
+    assert printing_to(full, cli.main, tmp_path / "told") == 1
+    os.close(full)
+    told = (tmp_path / "told").read_text()
+    assert "crcl: the output could not be written (No space left on device)" in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_does_not_lose_the_table_and_the_report(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report, table = tmp_path / "report", tmp_path / "audit.csv"
+    monkeypatch.setattr(sys, "argv", ["crcl", "audit", str(trained), "-o", str(table), "--report", str(report)])
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert printing_to(writer, cli.main, tmp_path / "told") == 0
+    os.close(writer)
+    assert table.is_file()
+    assert (report / "index.html").is_file()
+    assert "Traceback" not in (tmp_path / "told").read_text()

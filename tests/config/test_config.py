@@ -28,6 +28,10 @@ PAPER = [
 ]
 
 
+OTHERS = ("chan", "vsrn", "naaf", "mvvse", "hrem", "imram", "gsmn")
+"""Matchers of the paper's clean table and newer ones, with presets of their authors' settings."""
+
+
 def complaints(**arguments: object) -> list[str]:
     with pytest.raises(InputError) as caught:
         config.load(**arguments)  # type: ignore[arg-type]
@@ -37,6 +41,7 @@ def complaints(**arguments: object) -> list[str]:
 def test_the_shipped_presets_are_the_papers_rows_and_some_small_ones() -> None:
     assert config.presets() == sorted(
         [row[0] for row in PAPER]
+        + [f"{data}-{matcher}" for data in ("f30k", "coco", "flickr8k-cpu") for matcher in OTHERS]
         + ["clip", "cpu", "demo", "embeddings", "flickr8k-cpu", "flickr8k-cpu-saf", "flickr8k-cpu-sgr"]
     )
 
@@ -65,6 +70,17 @@ def test_presets_equal_the_papers_parameter_table(
     assert (ledger.freeze_epochs, ledger.momentum, ledger.threshold, ledger.correction) == (2, 0.8, 0.1, "paper")
     assert (loaded.loss.tau, loaded.loss.scale) == (0.05, 5.0)
     assert (loaded.matcher.embedding, loaded.matcher.word, loaded.matcher.similarity) == (1024, 300, 256)
+
+
+@pytest.mark.parametrize("matcher", OTHERS)
+@pytest.mark.parametrize("data", ["f30k", "coco"])
+def test_presets_of_other_matchers_are_plain_as_published_and_ready_for_crcl(data: str, matcher: str) -> None:
+    loaded = config.load(preset=f"{data}-{matcher}")
+    assert (loaded.method, loaded.matcher.name) == ("triplet-hardest", matcher)
+    assert loaded.matcher.embedding == (2048 if matcher == "vsrn" else 1024)
+    pieces = config.load(preset=f"{data}-{matcher}", settings=["method=crcl"]).schedule_pieces()
+    assert pieces[-1:] == loaded.schedule_pieces()
+    assert len(pieces) == 4
 
 
 def test_the_defaults_are_the_papers_parameters_for_f30k_and_vse() -> None:
@@ -307,3 +323,19 @@ def test_a_training_that_is_all_warm_up_is_refused(method: str) -> None:
     )
     config.load(settings=[f"method={method}", "train.pieces=[6]"])
     config.load(settings=["train.pieces=[9, 5]"])  # other methods have none
+
+
+@pytest.mark.parametrize("text", ["1" * 5000, "[" * 2000, '{a="b"' * 900], ids=["digits", "brackets", "braces"])
+@pytest.mark.parametrize("key", ["train.lr", "train.seed", "train.pieces"])
+def test_values_that_no_key_has_are_refused_however_long_they_are(tmp_path: Path, key: str, text: str) -> None:
+    with pytest.raises(InputError, match=rf"{key}: must be a .*, got '.{{,60}}$"):
+        config.load(settings=[f"{key}={text}"])
+    (tmp_path / "mine.toml").write_text(f"{key} = {text}")
+    with pytest.raises(InputError, match=r"mine\.toml: (a number of too many digits|nested too deeply|not valid TOML)"):
+        config.load(file=tmp_path / "mine.toml")
+
+
+@pytest.mark.parametrize("key", ["train.batch_size", "matcher.embedding", "train.workers", "data.max_words"])
+def test_counts_have_an_upper_bound(key: str) -> None:
+    with pytest.raises(InputError, match=f"{key}: must be at most"):
+        config.load(settings=[f"{key}=100000000000000000000"])

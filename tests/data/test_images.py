@@ -99,3 +99,9 @@ def test_formats_that_are_not_known_are_refused(content):
 def test_skipped_names_stay_in_their_cells():
     rows = [('a",\nb.png', "not found"), ("=1+1", "x")]
     assert list(csv.reader(io.StringIO(skipped_text(rows), newline=""))) == [["image", "reason"], *map(list, rows)]
+
+
+def test_bytes_that_belong_to_nothing_are_not_read_to_their_end_one_by_one():
+    content = b"\xff\xd8\xff" + bytes(20_000_000)
+    with pytest.raises(UnusableError, match="too many bytes that belong to nothing"):
+        decode(content)

@@ -21,6 +21,8 @@ NEWER = {"gsc", "l2rm"}
 OURS = {"relink"}
 """Methods of this project, of which no schedule is published."""
 RELINK = Path(__file__).parents[2] / "benchmarks/relink.toml"
+OTHERS = {"chan", "naaf", "imram", "gsmn", "vsrn", "mvvse", "hrem"}
+"""Matchers that only the table of well-matched pairs has."""
 HARDEST = "triplet-hardest"
 TRAINED = [name for name in experiments.NAMES if name not in ("table3", "supp-fig-c")]
 RSUMS = {
@@ -87,6 +89,7 @@ def test_only_methods_without_an_implementation_have_no_runs():
     for name in experiments.NAMES:
         bare = {row.name for row in experiments.experiment(name).rows if not row.runs}
         assert not bare & {"SCAN", "SAF", "SGR", "SGRAF", "VSE∞", "NCR", "DECL", "BiCro", "MSCN", "RCL", "CRCL"}
+        assert not bare & {"VSRN", "MV-VSE", "IMRAM", "GSMN", "NAAF", "CHAN", "HREM"}
         assert not bare or name == "supp-table3"
 
 
@@ -117,8 +120,8 @@ def planner(folders):
 def test_every_declared_run_can_be_trained_with_the_papers_sizes(planner):
     jobs = jobs_of(planner, [experiments.experiment(name) for name in TRAINED])
     assert len({job.key for job in jobs}) == len(jobs) == len({job.about for job in jobs})
-    assert {job.config.matcher.embedding for job in jobs} == {1024}
-    assert {job.config.matcher.name for job in jobs} == {"vse", "saf", "sgr", "scan"}
+    assert {job.config.matcher.embedding for job in jobs if job.config.matcher.name != "vsrn"} == {1024}
+    assert {job.config.matcher.name for job in jobs} == {"vse", "saf", "sgr", "scan", *OTHERS}
     assert {job.config.method for job in jobs} == set(METHODS) - NEWER - OURS
     assert {job.config.noise.rate for job in jobs} == {0.0, 0.2, 0.4, 0.6, 0.8}
 
@@ -205,6 +208,17 @@ def test_on_other_data_they_are_trained_as_the_page_of_methods_says(planner):
         ("sgr", "coco_precomp", "[20]", "0.0002", "10"),
         ("vse", "f30k_precomp", "[25]", "0.0005", "15"),
         ("vse", "coco_precomp", "[25]", "0.0005", "15"),
+        ("chan", "f30k_precomp", "[25]", "0.0005", "15"),
+        ("chan", "coco_precomp", "[25]", "0.0005", "15"),
+        ("vsrn", "f30k_precomp", "[30]", "0.0002", "10"),
+        ("vsrn", "coco_precomp", "[30]", "0.0002", "15"),
+        ("naaf", "f30k_precomp", "[20]", "0.0005", "10"),
+        ("imram", "f30k_precomp", "[30]", "0.0002", "15"),
+        ("imram", "coco_precomp", "[20]", "0.0005", "10"),
+        ("gsmn", "f30k_precomp", "[30]", "0.0002", "15"),
+        ("gsmn", "coco_precomp", "[20]", "0.0005", "5"),
+        ("hrem", "coco_precomp", "[30]", "0.0005", "15"),
+        ("mvvse", "f30k_precomp", "[20]", "0.0005", "20"),
     ],
 )
 def test_plain_training_has_each_matchers_published_schedule(planner, matcher, folder, epochs, rate, update):
@@ -213,10 +227,22 @@ def test_plain_training_has_each_matchers_published_schedule(planner, matcher, f
     assert [found[f"train.{key}"] for key in ("pieces", "lr", "lr_update")] == [epochs, rate, update]
 
 
-def test_only_vse_takes_all_negatives_in_its_first_epoch(planner):
+@pytest.mark.parametrize("folder", ["f30k", "coco"])
+@pytest.mark.parametrize("matcher", sorted(OTHERS))
+def test_plain_training_is_what_the_preset_of_a_matcher_says(planner, matcher, folder):
+    """A recipe of plain training changes a few settings for all matchers; the published ones are given back."""
+    settings = planner.profile.recipe("plain").settings_for(matcher=matcher, folder=f"{folder}_precomp", noise=0.0)
+    preset = config.load(preset=f"{folder}-{matcher}")
+    changed = config.differences(preset, config.load(preset=f"{folder}-{matcher}", settings=settings))
+    assert set(changed) <= {"train.pieces"}
+    assert preset.train.pieces[-1:] == config.load(settings=[*settings]).train.pieces
+
+
+def test_only_vse_and_its_kin_and_chan_take_all_negatives_in_their_first_epoch(planner):
     jobs = jobs_of(planner, [experiments.experiment(name) for name in TRAINED])
     found = {(job.config.matcher.name, job.config.loss.first_epochs) for job in jobs if job.config.method == HARDEST}
-    assert found == {("scan", 0), ("saf", 0), ("sgr", 0), ("vse", 1)}
+    first = {"vse", "mvvse", "chan"}
+    assert found == {(matcher, int(matcher in first)) for matcher in {"scan", "saf", "sgr", "vse"} | OTHERS}
 
 
 def test_decl_warms_up_shorter_from_60_percent_on(planner):

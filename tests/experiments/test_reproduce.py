@@ -436,7 +436,15 @@ def test_a_run_that_another_process_trains_is_waited_for(data: Path, tmp_path: P
     until = time.monotonic() + 120
     while not is_locked(store.run(first)) and time.monotonic() < until:
         time.sleep(0.01)
-    assert jobs.train_here(store, [first, second], progress=Noting(told)) == []
+    process.send_signal(signal.SIGSTOP)  # it stands still until it is waited for
+
+    class Waking(Noting):
+        def status(self, message: str) -> None:
+            super().status(message)
+            if "waiting for" in message:
+                process.send_signal(signal.SIGCONT)
+
+    assert jobs.train_here(store, [first, second], progress=Waking(told)) == []
     assert process.wait() == 0
     assert store.finished(first)
     assert store.finished(second)

@@ -153,3 +153,23 @@ def test_a_model_that_reads_no_captions_is_refused(tmp_path: Path) -> None:
         LanguageModel(str(tmp_path / "dino"))
     with pytest.raises(InputError, match="no such folder"):
         LanguageModel("./none")
+
+
+@pytest.mark.parametrize(("key", "value"), [("num_hidden_layers", 10_000_000), ("hidden_size", 2**31 - 2)])
+def test_sizes_that_no_model_has_are_refused_before_there_is_room_for_them(
+    tmp_path: Path, key: str, value: int
+) -> None:
+    folder = save_encoder(tmp_path / "model")
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(content | {key: value}))
+    with pytest.raises(InputError, match=f"model: config.json: {key} is {value}, expected at most"):
+        LanguageModel(str(folder))
+
+
+def test_a_token_number_that_no_model_has_is_refused(tmp_path: Path) -> None:
+    folder = save_encoder(tmp_path / "model")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["vocab"]["rare"] = 2**31 - 2
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="has a token of number 2147483646, expected less than 16,777,216"):
+        LanguageModel(str(folder))

@@ -240,7 +240,7 @@ def without_a_weight(folder: Path) -> None:
         (lambda folder: (folder / "model.safetensors").write_bytes(b"short"), "cannot be loaded"),
         (lambda folder: (folder / "config.json").unlink(), "cannot be loaded"),
         (lambda folder: (folder / "preprocessor_config.json").unlink(), "cannot be loaded"),
-        (lambda folder: (folder / "config.json").write_text("{"), "cannot be loaded"),
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json: not a JSON file"),
         (lambda folder: change(folder, "config.json", model_type="bert"), "type 'bert', expected one of clip"),
         (lambda folder: change(folder, "config.json", hidden_size=64), "cannot be loaded|missing"),
         (lambda folder: change(folder, "preprocessor_config.json", do_center_crop=False), "different sizes"),

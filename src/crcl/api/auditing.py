@@ -16,6 +16,7 @@ from crcl.api.common import (
     path_of,
     receiver,
     run_data,
+    verdicts_path,
 )
 from crcl.auditing.audit import SUGGESTED, audit_run, clean_run
 from crcl.auditing.clean import Cleaned, Cleaning
@@ -51,6 +52,7 @@ def audit(
     suggest: int = SUGGESTED,
     decoys: float | None = None,
     decoy_kinds: str | Sequence[str] | None = None,
+    verdicts: AnyRun | None = None,
     preset: str | None = None,
     seed: int | None = None,
     settings: Settings = None,
@@ -65,8 +67,8 @@ def audit(
     estimates its precision and recall. The method is `relink`: with a network, or by its linear model alone where
     there are few pairs; `settings={"method": "crcl"}` trains CRCL. Every step is saved in `folder`, and the same call
     resumes it. Given a run, the audit judges the run's training pairs; parameters of the training (`folder`, `model`,
-    `text_model`, `long_captions`, `matcher`, `decoys`, `decoy_kinds`, `preset`, `seed`, `settings`, `quick`,
-    `overwrite`) are refused.
+    `text_model`, `long_captions`, `matcher`, `decoys`, `decoy_kinds`, `verdicts`, `preset`, `seed`, `settings`,
+    `quick`, `overwrite`) are refused.
 
     Args:
         source: Pairs, or anything that `read` takes; or a run.
@@ -93,6 +95,8 @@ def audit(
         decoys: Known mismatches to add, as a share of the pairs; 0.05, if not given.
         decoy_kinds: Kinds of them; if not given, `random`, and from 2,000 pairs on also `near`, with the caption of a
             similar image, and `swap`, with one word exchanged (docs/audit.md).
+        verdicts: A run that was reviewed, or a file of verdicts, to train with (docs/verdicts.md): the estimates count
+            what is known, and say what they would be without.
         preset: A shipped set of settings with its own method; chosen by the data, if not given.
         seed: Seed of weights, batches and decoys; 0, if not given.
         settings: Any other settings of the training.
@@ -127,6 +131,7 @@ def audit(
             "matcher": matcher,
             "decoys": decoys,
             "decoy_kinds": decoy_kinds,
+            "verdicts": verdicts,
             "preset": preset,
             "seed": seed,
             "quick": quick or None,
@@ -143,6 +148,7 @@ def audit(
             long_captions=check_way(long_captions or "cut"),
             decoys=known_mismatches.SHARE if decoys is None else decoys,
             decoy_kinds=as_names(decoy_kinds),
+            verdicts=verdicts_path(verdicts),
             preset=preset,
             seed=seed or 0,
             device=device,
@@ -179,6 +185,7 @@ def clean(
     wrong_at_most: float | None = None,
     score: str | None = None,
     relink: float | None = None,
+    verdicts: bool = False,
     mark: bool = False,
     images: Literal["link", "copy"] | None = None,
     rewrite: bool = False,
@@ -199,6 +206,8 @@ def clean(
         score: What to judge by, as in `audit`; by default what the last audit of the run would take.
         relink: Move captions that belong to another image with at least this belief, such as 0.9, to that image; only
             their image changes. The run must be trained with method `relink`.
+        verdicts: What was said of pairs in review beats correspondences: right ones stay, wrong ones are removed, or
+            written with their new caption or image.
         mark: Keep all rows, and add a column `correspondence` instead.
         images: Link or copy the image files beside the cleaned data, where they are files of their own.
         rewrite: Write tars anew, instead of lists of what to keep.
@@ -207,12 +216,12 @@ def clean(
         progress: True shows messages on the terminal; a `Progress` of your own receives them.
 
     Returns:
-        How many rows were removed, how many were kept, how many of these were not judged or were moved; and the
-        threshold.
+        How many rows were removed, how many were kept, how many of these were not judged or were moved; the
+        threshold; and what verdicts decided.
 
     Example:
         >>> crcl.clean("pairs-audit/run", "cleaner.csv", threshold=0.2)
-        Cleaned(removed=7, kept=105, unjudged=24, moved=0, threshold=0.2)
+        Cleaned(removed=7, kept=105, unjudged=24, moved=0, threshold=0.2, verdicts=None)
     """
     choice = Choice(threshold, precision, keep, wrong_at_most)
     check_score(score)
@@ -226,8 +235,7 @@ def clean(
         Path(path),
         choice,
         score=score,
-        relink=relink,
-        how=Cleaning(mark=mark, overwrite=overwrite, images=images, rewrite=rewrite),
+        how=Cleaning(mark, overwrite, images, rewrite, relink, verdicts),
         progress=receiver(progress),
     )
 

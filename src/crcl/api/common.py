@@ -11,7 +11,7 @@ from crcl.data.sources import layout_of
 from crcl.progress import SILENT, Progress
 from crcl.retrieval.model import Model
 from crcl.runs.folder import Run
-from crcl.terminal import Terminal
+from crcl.terminal import Terminal, is_follower
 from crcl.training.inputs import moved_data, open_run_data
 
 AnyRun = Run | Model | str | Path
@@ -20,10 +20,13 @@ Settings = Mapping[str, Any] | Sequence[str] | None
 """Settings of a training: a mapping of dotted keys, or `key=value` texts; `crcl.info()` lists all keys."""
 Shown = bool | Progress
 """True shows progress on the terminal, False shows none; a `Progress` of your own receives it."""
+_WITHIN = ("run", "quick")  # runs in the folder of an audit
 
 
 def receiver(shown: Shown) -> Progress:
-    """The object that receives progress and messages."""
+    """The object that receives progress and messages; of several processes, the first one shows them."""
+    if is_follower():
+        return SILENT
     return shown if isinstance(shown, Progress) else Terminal() if shown else SILENT
 
 
@@ -44,6 +47,18 @@ def is_run(data: Any) -> bool:
 def path_of(run: AnyRun) -> Path:
     """The folder of a run."""
     return run.run.path if isinstance(run, Model) else run.path if isinstance(run, Run) else Path(run)
+
+
+def run_within(run: AnyRun) -> AnyRun:
+    """The run itself, or that of the folder of an audit."""
+    if not isinstance(run, str | Path) or (Path(run) / "config.json").exists():
+        return run
+    return next((path for path in (path_of(run) / name for name in _WITHIN) if (path / "config.json").exists()), run)
+
+
+def verdicts_path(verdicts: AnyRun | None) -> str | None:
+    """The run folder or the file of verdicts as a setting of a training."""
+    return None if verdicts is None else str(path_of(run_within(verdicts)).absolute())
 
 
 def open_model(run: AnyRun, *, device: str, memory: float | None) -> Model:

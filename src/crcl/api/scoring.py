@@ -5,28 +5,34 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from crcl import plots
+from crcl import distributed, plots
 from crcl.api.common import AnyRun, Shown, open_model, path_of, receiver, run_data
 from crcl.auditing.findings import THRESHOLD
 from crcl.auditing.thresholds import Choice
+from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.experiments import figures
 from crcl.metrics import Retrieval
+from crcl.progress import Advance
 from crcl.retrieval.evaluation import Evaluated, check_folds, evaluate_each, mean_similarities
 from crcl.retrieval.model import Model
 from crcl.retrieval.similarity_file import check_similarity_file, similarity_file
+from crcl.retrieval.two_stages import EvaluatedInStages, evaluate_in_stages
 from crcl.runs.describe import conditions, report_unfinished, stored_config
 from crcl.runs.folder import Run
 from crcl.storage import make_folder, refuse_input
 from crcl.training.inputs import audited_pairs, check_features
 
 
+@distributed.processes()
 def evaluate(
     run: AnyRun | Sequence[AnyRun],
     *,
     data: Any = None,
     split: str = "test",
     folds: int = 1,
+    rerank: AnyRun | Sequence[AnyRun] | None = None,
+    candidates: int = 100,
     similarities: str | Path | None = None,
     overwrite: bool = False,
     device: str = "auto",
@@ -40,6 +46,9 @@ def evaluate(
         data: Other data, or the run's data if it has moved: a path or pairs.
         split: The split to evaluate on.
         folds: Average over so many consecutive parts of the images (COCO 1K: 5).
+        rerank: A second run, or several, which ranks the best candidates of the first again: two stages, for a matcher
+            too slow to compare everything with.
+        candidates: How many images of each caption, and captions of each image, the second run ranks again.
         similarities: Also write the similarities, `(images, captions)`, to this `.npy` file.
         overwrite: Replace an existing file of similarities.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
@@ -48,27 +57,36 @@ def evaluate(
 
     Returns:
         The scores, with `.rsum`, `.i2t`, `.t2i`; for several runs `.members` has the scores of each alone. Ties count
-        against the matcher.
+        against the matcher. In two stages, `.first` has the scores of the first alone, and `.i2t_found` and
+        `.t2i_found` how many queries have a right answer among their candidates.
 
     Example:
         >>> crcl.evaluate("runs/mine", split="test").rsum
         476.1
     """
     shown = receiver(progress)
-    runs = [run] if isinstance(run, Run | Model | str | Path) else list(run)
+    runs, again = _listed(run), [] if rerank is None else _listed(rerank)
     if not runs:
         raise InputError("no run to evaluate", hint="name at least one run folder")
     if similarities is not None:
+        if again:
+            raise InputError("two stages do not compare all images with all captions", hint="leave {similarities} out")
         if folds > 1:
             raise InputError("folds do not compare all images with all captions", hint="give {folds} or {similarities}")
         check_similarity_file(Path(similarities), overwrite=overwrite)
-    models = [open_model(each, device=device, memory=memory) for each in runs]
-    for model in models:
+    opened = [open_model(each, device=device, memory=memory) for each in [*runs, *again]]
+    models, second = opened[: len(runs)], opened[len(runs) :]
+    for model in opened:
         report_unfinished(model.run, model.config, shown)
     pairs = run_data(models[0].config, data).split(split)
-    for model in models:
+    for model in opened:
         check_features(model.run, pairs)
     check_folds(pairs, folds)
+    if second:
+        with shown.task("scoring") as advance:
+            return _in_stages(models, second, pairs, split=split, candidates=candidates, folds=folds, advance=advance)
+    if not distributed.is_first():
+        similarities = None  # one process writes the file
     if similarities is not None:
         refuse_input(Path(similarities), pairs.source, models[0].config.data.path)
     with (
@@ -86,6 +104,33 @@ def evaluate(
         runs=tuple(str(model.run.path) for model in models),
         conditions=tuple(conditions(model.run, model.config) for model in models),
         members=tuple(found.members),
+    )
+
+
+def _listed(run: AnyRun | Sequence[AnyRun]) -> list[AnyRun]:
+    return [run] if isinstance(run, Run | Model | str | Path) else list(run)
+
+
+def _in_stages(
+    models: list[Model], second: list[Model], pairs: Split, *, split: str, candidates: int, folds: int, advance: Advance
+) -> EvaluatedInStages:
+    first, again = ([model.scorer for model in stage] for stage in (models, second))
+    found = evaluate_in_stages(first, again, pairs, candidates=candidates, folds=folds, advance=advance)
+    return EvaluatedInStages(
+        found.scores.i2t,
+        found.scores.t2i,
+        split=split,
+        folds=folds,
+        images=pairs.images,
+        captions=len(pairs),
+        runs=tuple(str(model.run.path) for model in models),
+        conditions=tuple(conditions(model.run, model.config) for model in [*models, *second]),
+        first=found.first,
+        reranked_by=tuple(str(model.run.path) for model in second),
+        candidates=candidates,
+        i2t_found=found.i2t_found,
+        t2i_found=found.t2i_found,
+        compared=found.compared,
     )
 
 

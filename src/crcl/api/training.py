@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crcl.api.common import AnyRun, Settings, Shown, as_names, as_settings, pairs_of, path_of, receiver
+from crcl import distributed
+from crcl.api.common import AnyRun, Settings, Shown, as_names, as_settings, pairs_of, path_of, receiver, verdicts_path
 from crcl.auditing.making import Models, finds_images, wants_vectors, with_features
 from crcl.errors import InputError
 from crcl.features.sentences import check_way
@@ -17,6 +18,7 @@ from crcl.training import importing, session
 from crcl.training.tensorboard import TensorBoard
 
 
+@distributed.processes()
 def train(
     data: Any,
     run: str | Path,
@@ -26,6 +28,7 @@ def train(
     noise: float | None = None,
     decoys: float | None = None,
     decoy_kinds: str | Sequence[str] | None = None,
+    verdicts: AnyRun | None = None,
     seed: int | None = None,
     model: str | None = None,
     text_model: str | None = None,
@@ -50,6 +53,8 @@ def train(
         decoys: Add known mismatches as a share of the pairs, such as 0.05: an audit then estimates its precision.
         decoy_kinds: Kinds of decoys, `random` if not given: `near` ones have the caption of a similar image, `swap`
             ones one word exchanged (docs/audit.md).
+        verdicts: A run that was reviewed, or a file of verdicts (docs/verdicts.md): right pairs keep the belief 1,
+            wrong ones 0, and corrected ones are trained as corrected; for methods `crcl` and `relink`.
         seed: Seed of weights, batches and augmentation.
         model: Vision model for features of a table's images, where it has none; a saved model's folder or a hub name.
             For matchers that read vectors (`dual`), its text side gives those of the captions.
@@ -73,38 +78,44 @@ def train(
         Run('runs/new': crcl on vse, 7 epochs)
     """
     shown, path = receiver(progress), Path(run)
-    pairs = pairs_of(data).save(path.with_name(f"{path.name}-data"))
-    models = Models(model, text_model, check_way(long_captions))
-    given = {
-        "method": method,
-        "matcher.name": matcher,
-        "noise.rate": noise,
-        "data.decoys": decoys,
-        "data.decoy_kinds": as_names(decoy_kinds),
-        "train.seed": seed,
-        "train.start": None if start is None else str(Path(path_of(start)).absolute()),
-    }
-    base = {key: value for key, value in given.items() if value is not None}
-    if text_model is not None and not models.aligned:
-        base["matcher.aligned"] = False  # the cosine of vectors of two models means nothing
-    chosen: dict[str, Any] = {"preset": preset, "file": config, "base": base, "settings": as_settings(settings)}
-    resumes = resume and path.is_dir()
-    planned = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
-    if decoy_kinds is not None and not planned.data.decoys:
-        raise InputError("no decoys are requested", where="data.decoy_kinds", hint="give {decoys} too, such as 0.05")
-    vectors = (model is not None or text_model is not None) and wants_vectors(
-        pairs, models, planned.matcher.name, shown
-    )
-    lacks_images = not pairs.has_features and (model is not None or finds_images(pairs))
-    if lacks_images or (vectors and not pairs.has_text_features) or text_model is not None:
-        folder = path.with_name(f"{path.name}-features")
-        by = models if not pairs.has_features else Models(None, models.text_model or model, models.long_captions)
-        pairs = with_features(pairs, folder, by, vectors=vectors, settled=resume, overwrite=overwrite, progress=shown)
-    chosen["base"] = base | ({} if pairs.location is None else pairs.location.absolute().settings())
-    full = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
+    with distributed.first_process_first():
+        pairs = pairs_of(data).save(path.with_name(f"{path.name}-data"))
+        models = Models(model, text_model, check_way(long_captions))
+        given = {
+            "method": method,
+            "matcher.name": matcher,
+            "noise.rate": noise,
+            "data.decoys": decoys,
+            "data.decoy_kinds": as_names(decoy_kinds),
+            "data.verdicts": verdicts_path(verdicts),
+            "train.seed": seed,
+            "train.start": None if start is None else str(Path(path_of(start)).absolute()),
+        }
+        base = {key: value for key, value in given.items() if value is not None}
+        if text_model is not None and not models.aligned:
+            base["matcher.aligned"] = False  # the cosine of vectors of two models means nothing
+        chosen: dict[str, Any] = {"preset": preset, "file": config, "base": base, "settings": as_settings(settings)}
+        resumes = resume and path.is_dir()
+        planned = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
+        if decoy_kinds is not None and not planned.data.decoys:
+            raise InputError(
+                "no decoys are requested", where="data.decoy_kinds", hint="give {decoys} too, such as 0.05"
+            )
+        vectors = (model is not None or text_model is not None) and wants_vectors(
+            pairs, models, planned.matcher.name, shown
+        )
+        lacks_images = not pairs.has_features and (model is not None or finds_images(pairs))
+        if lacks_images or (vectors and not pairs.has_text_features) or text_model is not None:
+            folder = path.with_name(f"{path.name}-features")
+            by = models if not pairs.has_features else Models(None, models.text_model or model, models.long_captions)
+            anew = overwrite and distributed.is_first()
+            pairs = with_features(pairs, folder, by, vectors=vectors, settled=resume, overwrite=anew, progress=shown)
+        chosen["base"] = base | ({} if pairs.location is None else pairs.location.absolute().settings())
+        full = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
     if resumes:
         report_finished(Run.open(path), full, shown)
-    shown = ProgressGroup(shown, TensorBoard(path / "tensorboard")) if tensorboard else shown
+    if tensorboard and distributed.is_first():
+        shown = ProgressGroup(shown, TensorBoard(path / "tensorboard"))
     return session.train(full, path, pairs=pairs, resume=resume, overwrite=overwrite, progress=shown)
 
 
@@ -119,7 +130,7 @@ def import_checkpoint(
     overwrite: bool = False,
     progress: Shown = False,
 ) -> Run:
-    """Make a run of a published checkpoint (CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC), or of a CLIP.
+    """Make a run of a published checkpoint (CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC, ...), or of a CLIP.
 
     Nothing in the file is executed: what is not weights, arrays or plain values is refused.
 

@@ -29,6 +29,7 @@ from crcl.cli.options import (
     Settings,
     TextFeatures,
     Threshold,
+    Verdicts,
     WrongAtMost,
     moved,
     pairs_of,
@@ -120,6 +121,7 @@ def audit(
             help=f"How to train, by the data if not given: {', '.join(config.presets())}.", rich_help_panel=TRAINING
         ),
     ] = None,
+    verdicts: Verdicts = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of weights, batches and decoys.", rich_help_panel=TRAINING)
     ] = None,
@@ -200,6 +202,7 @@ def audit(
         suggest=suggest,
         decoys=decoys,
         decoy_kinds=decoy_kinds,
+        verdicts=verdicts,
         preset=preset,
         seed=seed,
         settings=settings,

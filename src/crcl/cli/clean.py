@@ -38,6 +38,9 @@ def clean(
             "method relink."
         ),
     ] = None,
+    verdicts: Annotated[
+        bool, typer.Option("--verdicts", help="What was said of pairs in review beats what is believed.")
+    ] = False,
     mark: Annotated[bool, typer.Option("--mark", help=f"Keep all rows, and add a column '{COLUMN}' instead.")] = False,
     images: Annotated[
         str | None, typer.Option(help="link or copy the image files beside the cleaned data; neither, if not given.")
@@ -61,6 +64,9 @@ def clean(
     --keep; or as few as possible so that --wrong-at-most of the kept is wrong. With none, the best estimated F1
     decides.
 
+    With --verdicts, pairs said to be right stay and those said to be wrong are removed, whatever is believed of them;
+    corrected captions and images are written. "Unsure" says nothing. With --threshold 0 verdicts alone decide.
+
     With --relink, captions that belong to another image are moved there: only the value in the column of images
     changes. The other suspects are removed.
 
@@ -76,6 +82,7 @@ def clean(
         wrong_at_most=wrong_at_most,
         score=score,
         relink=relink,
+        verdicts=verdicts,
         mark=mark,
         images=_images(images),
         rewrite=rewrite,
@@ -86,6 +93,10 @@ def clean(
     how = f" with a new column '{COLUMN}'" if mark else f" at threshold {done.threshold:g}"
     relinked = "" if relink is None else f", {done.moved:,} of these moved to another image,"
     say(f"{done.removed:,} rows removed, {done.kept:,} kept{relinked}{how}")
+    if done.verdicts is not None:
+        by = done.verdicts
+        rest = f" removed, {by.corrected:,} corrected, {by.moved:,} moved"
+        say(f"by verdicts: {by.kept:,} {'marked' if mark else f'kept, {by.removed:,}{rest}'}")
     if done.unjudged:
         what = "their correspondence is left empty" if mark else "they are kept"
         say(f"{done.unjudged:,} rows were not judged (held out, or without a caption or a usable image); {what}")

@@ -2,11 +2,12 @@
 
 import shlex
 
-from crcl.terminal import Screen, Terminal, standard_error
+from crcl.progress import SILENT, Progress
+from crcl.terminal import Screen, Terminal, is_follower, standard_error
 
-out = Screen(highlight=False, markup=False, emoji=False)
+out = Screen(highlight=False, markup=False, emoji=False, quiet=is_follower())
 err = standard_error()
-shown = Terminal(err)
+shown: Progress = SILENT if is_follower() else Terminal(err)
 """Progress of long work and messages, on stderr."""
 
 
@@ -30,7 +31,10 @@ def spell(name: str) -> str:
 _COMMANDS = {
     "extract_features": "features",
     "extract_text_features": "features --texts",
+    "export_verdicts": "verdicts export",
     "import_checkpoint": "import",
+    "index_to": "index --to",
+    "import_verdicts": "verdicts import",
     "inject_noise": "noise",
 }
 _OPTIONS = {"whole": "--global", "similarities": "--save-sims", "settings": "--set", "run": "-o", "path": "-o"}

@@ -30,7 +30,7 @@ def import_(
     caption_column: CaptionColumn = "caption",
     layout: Layout = None,
 ) -> None:
-    """Make a run of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC; CLIP, SigLIP.
+    """Make a run of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC and more; CLIP, SigLIP.
 
     Example: `crcl import model_best.pth.tar --data data/f30k_precomp -o runs/published`
 

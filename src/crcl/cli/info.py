@@ -1,4 +1,4 @@
-"""`crcl info`: facts about data or a run; all settings; a model card."""
+"""`crcl info`: facts about data, a run or an index; all settings; a model card."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +11,14 @@ from crcl.cli.console import out, say
 from crcl.cli.options import CaptionColumn, Features, Ids, ImageColumn, Layout, TextFeatures, pairs_of
 from crcl.data.sources import layout_of
 from crcl.errors import InputError
+from crcl.retrieval.index.folder import is_index
 from crcl.runs.card import model_card
 
 
 def info(
-    path: Annotated[Path | None, typer.Argument(help="Data or a run folder; all settings, if not given.")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="Data, a run folder or an index; all settings, if not given.")
+    ] = None,
     card: Annotated[
         bool, typer.Option("--card", help="A model card of the run as Markdown: data, noise, settings, scores, limits.")
     ] = False,
@@ -26,7 +29,7 @@ def info(
     caption_column: CaptionColumn = "caption",
     layout: Layout = None,
 ) -> None:
-    """Facts about data or a run: counts and shapes, settings and progress; without a path, every setting.
+    """Facts about data, a run or an index: counts, shapes, settings, progress; without a path, every setting.
 
     Example: `crcl info runs/first`, or `crcl info runs/first --card > README.md`
     """
@@ -42,7 +45,7 @@ def info(
         out.print(table)
         return
     source: Path | crcl.Pairs = path
-    if layout_of(path, layout) is not None:
+    if not is_index(path) and layout_of(path, layout) is not None:
         source = pairs_of(
             path,
             features=features,

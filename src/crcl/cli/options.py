@@ -58,6 +58,14 @@ Keep = Annotated[float | None, typer.Option(help="Or keep this share of the judg
 WrongAtMost = Annotated[
     float | None, typer.Option(help="Or remove as few as possible: at most this share of the kept is wrong, e.g. 0.05.")
 ]
+Rerank = Annotated[
+    Path | None, typer.Option(help="A second run, of any matcher, which ranks the first candidates again.")
+]
+Candidates = Annotated[int, typer.Option(help="How many candidates the second run ranks again.")]
+Verdicts = Annotated[
+    Path | None,
+    typer.Option(help="Train with the verdicts of a reviewed run, or of a file (.csv, .jsonl); docs/verdicts.md."),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file or folder.")]
 
 

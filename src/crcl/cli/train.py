@@ -19,6 +19,7 @@ from crcl.cli.options import (
     Overwrite,
     Settings,
     TextFeatures,
+    Verdicts,
     pairs_of,
 )
 from crcl.data.decoys import KINDS
@@ -42,6 +43,7 @@ def train(
     decoy_kinds: Annotated[
         str | None, typer.Option(help=f"Kinds of them, separated by commas: {', '.join(KINDS)}; random, if not given.")
     ] = None,
+    verdicts: Verdicts = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and augmentation.")] = None,
     start: Annotated[
         Path | None, typer.Option(help="Continue from this run: its matcher, vocabulary and correspondences.")
@@ -82,7 +84,7 @@ def train(
 
     Example: `crcl train data/f30k_precomp -o runs/first --preset f30k-vse --noise 0.4`
 
-    Ctrl-C saves; the same command with --resume continues, and ends bit-identical to an uninterrupted run.
+    Ctrl-C and SIGTERM save; the same command with --resume continues, and ends bit-identical to an uninterrupted run.
     """
     pairs = pairs_of(
         data,
@@ -103,6 +105,7 @@ def train(
         noise=noise,
         decoys=decoys,
         decoy_kinds=decoy_kinds,
+        verdicts=verdicts,
         seed=seed,
         model=model,
         text_model=text_model,

@@ -103,6 +103,8 @@ def read_toml(path: Path, errors: list[InputError]) -> dict[str, Any]:
         errors.append(InputError("nested too deeply", where=path))
     except tomllib.TOMLDecodeError as error:  # its message ends with line and column
         errors.append(InputError(f"not valid TOML: {error}", where=path))
+    except ValueError:  # of Python, which reads no number of more than 4,300 digits
+        errors.append(InputError("a number of too many digits", where=path))
     return {}
 
 
@@ -118,6 +120,8 @@ def _read_setting(setting: str, errors: list[InputError]) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         # TOML has no `.5`, but users write it
         value = float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE) else text
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets: no value of any key but a text
+        value = text
     known = composing.all_keys().get(key)
     takes_text = known and (type_name(known.annotation) == "text" or choices_of(known.annotation))
     return {key: text if takes_text and not isinstance(value, str) else value}
@@ -171,10 +175,15 @@ def _build(values: Mapping[str, tuple[Any, str]], errors: list[InputError]) -> C
     return config
 
 
+_LOCAL = "it compares regions with words, so that vectors alone do not do; train.memory limits what it takes"
+
+
 def _contradictions(config: Config) -> Iterator[str]:
     """Problems with combinations of settings that are valid by themselves."""
     record, matcher = config.record, MATCHERS[config.matcher.name]
     yield from record.contradictions(pieces=config.train.pieces, **config.of_method())
+    if config.train.chunk and (reason := matcher.unchunked or _LOCAL * (not matcher.one_vector)):
+        yield f"train.chunk: matcher {matcher.name} cannot read a batch in chunks: {reason}"
     if reason := record.refuses(matcher):
         yield (
             f"method {record.name} does not go with matcher {matcher.name}: {reason}; "

@@ -9,6 +9,7 @@ from crcl.data.decoys import KINDS, Kind
 from crcl.matchers import MATCHERS, MatcherSettings
 from crcl.methods import METHODS, MethodRecord
 from crcl.settings import (
+    MOST,
     Count,
     NotNegative,
     OptionalFile,
@@ -55,6 +56,8 @@ class DataConfig(Section):
     decoy_kinds: Annotated[tuple[Kind, ...], Field(strict=False, min_length=1)] = ("random",)
     """Kinds of decoys: `random`; `near`, with the caption of a similar image; `swap`, with one word exchanged. Near and
     swap ones are each a fifth of the random ones in number: 25 to 2,000, but at most a twelfth of the pairs."""
+    verdicts: OptionalText = None
+    """Run folder or file (.csv, .jsonl) of verdicts: right pairs keep belief 1, wrong ones 0 (methods crcl, relink)."""
     near_copies: Annotated[float, Field(gt=0, le=1)] = 0.97
     """Cosine of centred features from which images are near copies: an audit lists them, and none is a decoy for the
     caption of the other. 1: only exact copies count."""
@@ -115,13 +118,16 @@ class TrainConfig(Section):
     """Factor of each decay of the learning rate."""
     weight_decay: NotNegative = 0.01
     """Weight decay of AdamW."""
-    batch_size: Annotated[int, Field(ge=2)] = 128
+    batch_size: Annotated[int, Field(ge=2, le=MOST)] = 128
     """Pairs per step; the negatives of a pair are the other pairs of its batch."""
+    chunk: Annotated[int, Field(ge=0)] = 0
+    """Pairs of a batch that are encoded at a time, each chunk twice (GradCache), so that memory does not grow with the
+    batch; 0: all at once. For matchers with one vector for each image and text."""
     clip: NotNegative = 2.0
     """Gradients are clipped to this norm over all parameters; 0: no clipping."""
     seed: Seed = 0
     """Seed of weights, batches and augmentation."""
-    workers: Annotated[int, Field(ge=0)] = 0
+    workers: Annotated[int, Field(ge=0, le=1024)] = 0
     """Worker processes that prepare batches; 0: the training process prepares them."""
     augment: bool = True
     """Augment training batches: mask, replace and drop words, drop regions."""

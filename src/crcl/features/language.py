@@ -16,7 +16,16 @@ from torch import Tensor, nn
 
 from crcl.data.text.subwords import Subwords
 from crcl.errors import InputError
-from crcl.features.pretrained import fingerprint, library, loading, read_json, refuse_missing, safe_options, short
+from crcl.features.pretrained import (
+    fingerprint,
+    library,
+    loading,
+    read_config,
+    read_json,
+    refuse_missing,
+    safe_options,
+    short,
+)
 
 KINDS = {
     "clip": ("CLIPTextModelWithProjection", "text_embeds"),
@@ -102,9 +111,8 @@ class LanguageModel:
 def has_text_side(name: str) -> bool:
     """Whether a vision model has a text side, so that its vectors of images and captions can be compared."""
     safe = safe_options(name)
-    transformers = library(needed_by="a vision model")
     with loading(name, needed="config.json is needed"):
-        return transformers.AutoConfig.from_pretrained(name, **safe).model_type in ("clip", "siglip")
+        return read_config(name, safe).model_type in ("clip", "siglip")
 
 
 def _pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
@@ -121,7 +129,7 @@ def _load(name: str, *, download: bool) -> tuple[str, Any, Subwords, _Reading]:
     transformers = library(needed_by="vectors of captions")
     options = {"use_safetensors": True, "dtype": torch.float32, "output_loading_info": True, **safe}
     with loading(name, needed=_NEEDED):
-        config = transformers.AutoConfig.from_pretrained(name, **safe)
+        config = read_config(name, safe)
         kind = KINDS.get(config.model_type)
         reading = _of_sentences(name, config, safe) if kind is None else _of_model(name, config, safe)
         words = _words(name, reading, safe)

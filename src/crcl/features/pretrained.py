@@ -85,6 +85,25 @@ def read_json(name: str, file: str, safe: dict[str, Any]) -> Any:
         raise InputError(f"not a JSON file ({short(error)})", where=f"{name}: {file}") from error
 
 
+LARGEST, DEEPEST = 2**24, 1000
+"""The largest number in a model's config, and the most layers; no published model is near either."""
+
+
+def read_config(name: str, safe: dict[str, Any]) -> Any:
+    """The config of a model; refuses sizes that no model has, before `transformers` makes room for them."""
+    content = read_json(name, "config.json", safe)
+    sections = [content] if isinstance(content, dict) else []
+    for section in sections:  # grows by what is nested in it
+        for key, value in section.items():
+            if isinstance(value, dict):
+                sections.append(value)
+            most = DEEPEST if key.endswith("layers") or key == "depth" else LARGEST
+            if isinstance(value, int) and value > most:
+                what = f"config.json: {key[:60]} is {str(value)[:20]}, expected at most {most:,}"
+                raise InputError(what, where=name)
+    return library(needed_by="a model").AutoConfig.from_pretrained(name, **safe)
+
+
 def short(error: Exception) -> str:
     """The message of an error in one line of at most 300 characters."""
     return " ".join(str(error).split())[:300] or type(error).__name__

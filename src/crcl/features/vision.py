@@ -17,7 +17,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from crcl.data.pictures.base import UnusableError
 from crcl.errors import InputError
-from crcl.features.pretrained import fingerprint, library, loading, refuse_missing, safe_options, short
+from crcl.features.pretrained import fingerprint, library, loading, read_config, refuse_missing, safe_options, short
 
 _FILES = "config.json, preprocessor_config.json"
 LONGEST = 100
@@ -119,7 +119,7 @@ class Pixels:
         safe = safe_options(name, download=download)
         transformers = library(needed_by="pixels of a model")
         with loading(name, needed=f"{_FILES} are needed"):
-            config = transformers.AutoConfig.from_pretrained(name, **safe)
+            config = read_config(name, safe)
             if config.model_type not in ("clip", "siglip"):
                 raise InputError(f"is a model of type '{config.model_type}', expected clip or siglip", where=name)
             self.processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", **safe)
@@ -175,7 +175,7 @@ def _load(name: str, *, download: bool) -> tuple[Kind, Any, Any]:
     safe = safe_options(name, download=download)
     transformers = library(needed_by="a vision model")
     with loading(name, needed=f"{_FILES} and weights as safetensors are needed"):
-        config = transformers.AutoConfig.from_pretrained(name, **safe)
+        config = read_config(name, safe)
         kind = _kind(name, config)
         processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", **safe)
         model, info = getattr(transformers, kind.model).from_pretrained(

@@ -1,6 +1,8 @@
 """Image files: named within their folder, read with care, or refused with a reason."""
 
 import os
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.base import UnusableError, Wanted
 from crcl.data.pictures.files import Files, wanted_files
+from crcl.data.pictures.zips import Zips
 from crcl.errors import InputError
 
 
@@ -82,3 +85,15 @@ def test_files_are_named_from_the_folder_on_as_a_table_would(tmp_path: Path, mon
     assert wanted_files(files, folder=folder) == [Wanted("a.png", Files(folder))]
     assert Files(folder).read("a.png") == b"here"
     assert wanted_files(files[:1]) == [Wanted("photos/a.png", Files(None))]
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path):
+    (tmp_path / "a.png").write_bytes(b"here")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("a.png", b"here")
+    tracemalloc.start()
+    for pictures, name in ((Files(tmp_path), "a.png"), (Zips(tmp_path, ("b.zip",)), "b.zip/a.png")):
+        tracemalloc.reset_peak()
+        assert pictures.read(name) == b"here"
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()

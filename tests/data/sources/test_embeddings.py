@@ -78,12 +78,15 @@ def test_captions_of_one_image_stay_together_and_splits_are_as_given(tmp_path: P
 
 
 def test_rows_without_a_name_or_a_caption_are_pairs_of_their_own(tmp_path: Path) -> None:
-    columns = {"image_path": [None if row % 2 else f"{row}.jpg" for row in range(20)], "caption": [None] * 20}
+    columns = {
+        "image_path": [None if row % 2 else f"{row}.jpg" for row in range(20)],
+        "caption": [None if row % 2 else "a dog" for row in range(20)],
+    }
     folder = write_embeddings(tmp_path / "data", 20, columns=columns)
     train, dev = read(folder, "train"), read(folder, "dev")
     assert train.images + dev.images == 20
     assert {*train.image_ids, *dev.image_ids} == {f"row {row}" if row % 2 else f"{row}.jpg" for row in range(20)}
-    assert set(train.captions) == {""}
+    assert set(train.captions) == {"", "a dog"}
 
 
 def test_info_tells_the_size_of_both_vectors(tmp_path: Path) -> None:
@@ -218,3 +221,14 @@ def test_the_command_line_audits_embeddings_and_lists_what_to_keep(
     assert [not row for row in low] == table["kept"].to_pylist()
     assert any(low)
     assert call(capsys, monkeypatch, *clean).code == 2  # the folder is there
+
+
+@pytest.mark.parametrize("caption", [None, "", "  "])
+def test_captions_without_any_text_are_refused(tmp_path: Path, caption: str | None) -> None:
+    folder = write_embeddings(tmp_path / "data", 12)
+    for file in (folder / "metadata").iterdir():
+        table = pyarrow.parquet.read_table(file)
+        empty = pa.array([caption] * len(table), pa.string())
+        pyarrow.parquet.write_table(table.set_column(table.column_names.index("caption"), "caption", empty), file)
+    with pytest.raises(InputError, match=r"metadata: the column 'caption' has no text in any row; write"):
+        splits(folder)

@@ -305,3 +305,10 @@ def test_where_all_rows_are_for_training_a_tenth_of_the_images_is_held_out(
     assert formats.splits(named) == ["train", "dev"]
     for split in ("train", "dev"):
         assert formats.read(named, split).fingerprint() == formats.read(plain, split).fingerprint()
+
+
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n  \n", b'{"image": "a", "caption": "x"}\n'])
+def test_a_line_that_is_null_is_refused_before_pyarrow_crashes_on_it(tmp_path: Path, before: bytes) -> None:
+    path, line = tmp_path / "pairs.jsonl", 1 + before.count(b"\n")
+    path.write_bytes(before + b' null\n{"image": "b", "caption": "y"}\n')
+    assert f"pairs.jsonl:{line}: null, expected an object with 'image'" in refusal(path)
