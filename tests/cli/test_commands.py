@@ -73,6 +73,8 @@ def test_the_help_lists_every_command(crcl: Crcl) -> None:
     for words in (["--help"], []):
         answer = crcl(*words)
         assert all(re.search(rf"\b{name}\b", answer.out) for name in COMMANDS)
+    groups = re.findall(r"─ (\w+) ─", crcl("--help").out)
+    assert groups == ["Options", *cli.GROUPS]
     assert "crcl demo" in crcl("--help").out  # where to begin
 
 

@@ -23,30 +23,47 @@ _LESS_MEMORY = (
     "finished work is saved. Smaller batches (--set train.batch_size=64), a smaller matcher "
     "(--set matcher.embedding=512) and fewer workers need less"
 )
-COMMANDS = {
-    "train": "Train a matcher on pairs that are partly wrong, and learn which ones are.",
-    "import": (
-        "Make a run of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC and more; "
-        "CLIP, SigLIP."
-    ),
-    "evaluate": "Retrieval scores: R@1, R@5, R@10, median and mean rank in both directions, rSum.",
-    "audit": "Which pairs are wrong, how sure is that, what would match instead, and how many are wrong in all.",
-    "clean": "Write a copy of the run's data without the suspects; all columns, values and the order stay.",
-    "index": "Write the vectors of a run's images and captions to a folder, to search in.",
-    "search": "Find the images or captions of an index that fit a sentence, a photo, or one of its images best.",
-    "serve": "Review an audit, and search with its run, on a page in the browser; verdicts are kept in the run folder.",
-    "verdicts": "Write the verdicts of a run to a table, or add those of a table to a run.",
-    "export": "Write the trained matcher for use outside of crcl: its weights in one file, or as ONNX graphs.",
-    "noise": "Write a noise index in the field's layout, to share mismatches between tools and runs.",
-    "features": (
-        "Make features of image files: by a vision model, or by the built-in pixel grid for drawings and tests."
-    ),
-    "info": "Facts about data, a run or an index: counts, shapes, settings, progress; without a path, every setting.",
-    "plot": "Draw a run: loss, scores and correspondences by epoch, ranks on a split, mismatches found by epoch.",
-    "reproduce": "Reproduce the paper's tables and figures: train the runs they need, show ours beside the paper's.",
-    "demo": "Draw scenes, mismatch 40 % of pairs, train by InfoNCE, CRCL and relink, compare; minutes, no network.",
+GROUPS = {
+    "Audit": {
+        "audit": "Which pairs are wrong, how sure is that, what would match instead, and how many are wrong in all.",
+        "serve": (
+            "Review an audit, and search with its run, on a page in the browser; verdicts are kept in the run folder."
+        ),
+        "verdicts": "Write the verdicts of a run to a table, or add those of a table to a run.",
+        "clean": "Write a copy of the run's data without the suspects; all columns, values and the order stay.",
+    },
+    "Train": {
+        "train": "Train a matcher on pairs that are partly wrong, and learn which ones are.",
+        "evaluate": "Retrieval scores: R@1, R@5, R@10, median and mean rank in both directions, rSum.",
+        "plot": "Draw a run: loss, scores and correspondences by epoch, ranks on a split, mismatches found by epoch.",
+        "import": (
+            "Make a run of a published checkpoint: CRCL, SGRAF, SCAN, DECL, RCL, NCR, BiCro, L2RM, GSC and more; "
+            "CLIP, SigLIP."
+        ),
+        "export": "Write the trained matcher for use outside of crcl: its weights in one file, or as ONNX graphs.",
+    },
+    "Search": {
+        "index": "Write the vectors of a run's images and captions to a folder, to search in.",
+        "search": "Find the images or captions of an index that fit a sentence, a photo, or one of its images best.",
+    },
+    "Data": {
+        "features": (
+            "Make features of image files: by a vision model, or by the built-in pixel grid for drawings and tests."
+        ),
+        "noise": "Write a noise index in the field's layout, to share mismatches between tools and runs.",
+        "info": (
+            "Facts about data, a run or an index: counts, shapes, settings, progress; without a path, every setting."
+        ),
+    },
+    "Compare": {
+        "reproduce": (
+            "Reproduce the paper's tables and figures: train the runs they need, show ours beside the paper's."
+        ),
+        "demo": "Draw scenes, mismatch 40 % of pairs, train by InfoNCE, CRCL and relink, compare; minutes, no network.",
+    },
 }
 """The commands in the order of `crcl --help`, each with the first paragraph of its function's docstring."""
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 
 
 class _Commands(TyperGroup):
@@ -54,7 +71,11 @@ class _Commands(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = {name: TyperCommand(name, help=summary) for name, summary in COMMANDS.items()}
+        self.commands = {
+            name: TyperCommand(name, help=summary, rich_help_panel=group)
+            for group, commands in GROUPS.items()
+            for name, summary in commands.items()
+        }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, found, rest = super().resolve_command(ctx, args)
@@ -68,7 +89,7 @@ _APPEARANCE: dict[str, Any] = {
 }
 app = typer.Typer(
     cls=_Commands,
-    help="Learn from image-caption pairs that are partly wrong: train a robust matcher, audit the pairs.",
+    help="Image-caption pairs that are partly wrong: audit and clean them, train on them all the same, and search.",
     epilog="Try it without data:  crcl demo",
     no_args_is_help=True,
     **_APPEARANCE,
