@@ -7,6 +7,7 @@ import torch
 from published_weights import assert_same_gradients, encoded, with_weights
 from torch.nn.functional import linear
 
+from crcl.distributed import Part, dividing
 from crcl.matchers import HREM
 from crcl.matchers.base import l2
 from crcl.matchers.hrem import Aggregation
@@ -44,3 +45,14 @@ def test_gradients_equal_those_of_a_loop_over_images_and_dimensions() -> None:
         largest = torch.stack([real[:, d].sort(descending=True).values[:2].mean() for d in range(8)])
         vectors.append(l2(0.8 * largest + 0.2 * pooling.layers[0](real[None])[0].mean(0)))
     assert_same_gradients(pooling(parts, mask), torch.stack(vectors), [parts, *pooling.parameters()])
+
+
+def test_a_part_of_a_batch_has_the_dropout_that_it_has_in_the_whole_batch() -> None:
+    pooling, parts = Aggregation(8).train(), torch.randn(5, 4, 8)
+    mask = torch.arange(4) < torch.tensor([4, 2, 1, 3, 4])[:, None]
+    torch.manual_seed(1)
+    whole = pooling(parts, mask)
+    for part in (Part(0, 2, 5), Part(2, 5, 5)):
+        torch.manual_seed(1)
+        with dividing(part):
+            torch.testing.assert_close(pooling(parts[part.own], mask[part.own]), whole[part.own])

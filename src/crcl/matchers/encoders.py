@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from crcl.matchers.base import Encoded, l2
 from crcl.matchers.kernels.recurrent import averaged_directions
-from crcl.matchers.statistics import BatchNorm, beyond_the_rows, normalise
+from crcl.matchers.statistics import BatchNorm, as_wide_as_the_batch, beyond_the_rows, normalise
 
 
 def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
@@ -32,7 +32,7 @@ class WordEncoder(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         words, which = tokens.unique(return_inverse=True)
-        return averaged_directions(self.rnn, self.embed(words), which, lengths)
+        return as_wide_as_the_batch(averaged_directions(self.rnn, self.embed(words), which, lengths), tokens)
 
 
 def unit_words(encoder: WordEncoder, tokens: Tensor, lengths: Tensor) -> Encoded:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from crcl.matchers.base import Encoded, inner_products, l2
 from crcl.matchers.encoders import TwoLayers, WordEncoder, xavier_linear
 from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
+from crcl.matchers.statistics import TransformerLayer
 
 _HEADS = 16
 _PLAIN = 0.8
@@ -47,7 +48,7 @@ class Aggregation(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         heads = math.gcd(_HEADS, size)
-        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(size, heads, size, batch_first=True)])
+        self.layers = nn.ModuleList([TransformerLayer(size, heads, size)])
 
     def forward(self, parts: Tensor, mask: Tensor) -> Tensor:
         real, count = mask[..., None], mask.sum(1, keepdim=True)
@@ -99,7 +100,6 @@ RECORD = MatcherRecord(
     summary="HREM's encoders, one vector for each image and text",
     kind=HREM,
     make=_make,
-    undivided="each process would draw the dropout of its Transformer layers by itself",
     unchunked="the dropout of its Transformer layers would be drawn chunk by chunk",
     similarity_vector=False,
 )

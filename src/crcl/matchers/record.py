@@ -60,8 +60,6 @@ class MatcherRecord:
     """Whether all similarities are in [-1, 1]."""
     one_vector: bool = True
     """Whether an image and a text are encoded as one vector each, and compared by their inner product."""
-    undivided: str = ""
-    """Why several processes cannot share a batch of it; empty if they can."""
     unchunked: str = ""
     """Why its encoders need a whole batch at once; empty if they can read chunks of it."""
     closed_form: bool = False

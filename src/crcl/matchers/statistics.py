@@ -1,4 +1,4 @@
-"""BatchNorm and dropout of a whole batch, of which a process or a forward pass has some pairs only.
+"""BatchNorm, dropout and padding of a whole batch, of which a process or a forward pass has some pairs only.
 
 Several processes may share a batch (`distributed.dividing`), and a process may encode its pairs chunk by chunk: then
 `measure` has the statistics of all chunks computed first, and `given` has every chunk use them.
@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear, pad
 from torch.utils.checkpoint import checkpoint
 
 from crcl import distributed
@@ -167,3 +168,37 @@ class Dropout(nn.Dropout):
             return super().forward(x)
         noise = x.new_empty(part.whole, *x.shape[1:]).bernoulli_(1 - self.p).div_(1 - self.p)
         return x * noise[part.own]
+
+
+class TransformerLayer(nn.TransformerEncoderLayer):
+    """A Transformer layer, batch first, whose dropout is the same for a pair, whichever of several processes has it."""
+
+    def __init__(self, size: int, heads: int, hidden: int) -> None:
+        super().__init__(size, heads, hidden, batch_first=True)
+        self.dropout, self.dropout1, self.dropout2 = (Dropout(self.dropout.p) for _ in range(3))
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        if not self.training:
+            return super().forward(src, src_mask, src_key_padding_mask, is_causal)
+        x = self.norm1(src + self.dropout1(self._attended(src, cast(Tensor, src_key_padding_mask))))
+        return cast(Tensor, self.norm2(x + self.dropout2(self.linear2(self.dropout(self.linear1(x).relu())))))
+
+    def _attended(self, x: Tensor, padding: Tensor) -> Tensor:
+        """Self-attention written out: torch's draws dropout by itself, and what follows it in another order."""
+        attention = self.self_attn
+        every = linear(x, attention.in_proj_weight, attention.in_proj_bias)  # (B, L, 3D)
+        q, k, v = every.unflatten(2, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, heads, L, D / heads)
+        logits = (q @ k.mT * attention.head_dim**-0.5).masked_fill(padding[:, None, None], -torch.inf)
+        weights = self.dropout(logits.softmax(3))
+        return cast(Tensor, attention.out_proj((weights @ v).transpose(1, 2).flatten(2)))
+
+
+def as_wide_as_the_batch(words: Tensor, tokens: Tensor) -> Tensor:
+    """Words `(B, W, D)` padded to the width of `tokens`, which is that of the batch, if several processes share it."""
+    return words if current_part() is None else pad(words, (0, 0, 0, tokens.shape[1] - words.shape[1]))

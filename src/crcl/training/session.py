@@ -126,16 +126,12 @@ def train(
 
 
 def _refuse_undivided(config: Config) -> None:
-    name = config.matcher.name
-    reasons = {"method": config.record.undivided, "matcher": MATCHERS[name].undivided}
-    for where, reason in reasons.items():
-        if distributed.together() > 1 and reason:
-            what = f"by {config.method}" if where == "method" else f"of {name}"
-            raise InputError(
-                f"several processes cannot share a training {what}: {reason}",
-                where=where,
-                hint="train it in one process, without torchrun",
-            )
+    if distributed.together() > 1 and config.record.undivided:
+        raise InputError(
+            f"several processes cannot share a training by {config.method}: {config.record.undivided}",
+            where="method",
+            hint="train it in one process, without torchrun",
+        )
 
 
 def _open(

@@ -8,7 +8,9 @@ import torch
 from published_weights import assert_same_gradients, encoded, with_weights
 from torch import Tensor
 
+from crcl.distributed import Part, dividing
 from crcl.matchers import NAAF, Encoded
+from crcl.matchers.local import naaf
 from crcl.matchers.local.naaf import boundaries
 
 Numbers = Callable[[str], dict[str, np.ndarray]]
@@ -132,3 +134,21 @@ def test_what_words_find_and_lack_adds_up_to_the_similarity(recorded: Numbers) -
     assert (lacking < 0).any()
     assert torch.equal(matcher.lacking(images, texts), lacking < 0)
     assert not (found * ~texts.mask).any()
+
+
+def test_parts_of_a_batch_move_both_thresholds_as_the_whole_batch_does(
+    recorded: Numbers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, texts = batch_of(recorded("zoo/naaf_training"))
+    whole = NAAF(**SIZES).train()
+    whole.similarity(images, texts)
+    parts = [Part.of(len(images), number, 3) for number in range(3)]
+    sent: list[Tensor] = []
+    for exchange in (lambda own, part: (sent.append(own), own)[1], lambda own, part: torch.cat(sent)):
+        monkeypatch.setattr(naaf, "gather", exchange)
+        for part in parts:
+            matcher = NAAF(**SIZES).train()
+            with dividing(part):
+                matcher.similarity(images, texts.part(part.own))
+    assert matcher.threshold.item() == pytest.approx(whole.threshold.item(), abs=1e-6)
+    assert matcher.safe_threshold.item() == pytest.approx(whole.safe_threshold.item(), abs=1e-6)

@@ -168,7 +168,6 @@ RECORD = MatcherRecord(
     settings=Attentive,
     similarity_vector=False,
     one_vector=False,
-    undivided="losses of its first epoch in two processes were measured to differ by 1 % from those in one",
     compares_within=False,
     bounded=False,
 )

@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from crcl.distributed import Part, current_part, gather
 from crcl.matchers.base import Encoded
 from crcl.matchers.encoders import WordEncoder, unit_regions, unit_words, xavier_linear
 from crcl.matchers.kernels.attention import context_norms, to_regions
@@ -68,8 +69,9 @@ class NAAF(nn.Module):
         compare = partial(self._similarity, threshold=threshold)
         stored = _STORED * images.features.shape[1]
         sims = in_tiles(compare, images, texts, stored=stored, memory=self.memory)
-        if self.training and len(images) == len(texts):
-            self._adjust(images, texts, sims.detach())
+        part = current_part()
+        if self.training and len(images) == (len(texts) if part is None else part.whole):
+            self._adjust(images, texts, sims.detach(), part)
         return sims
 
     def words(self, images: Encoded, texts: Encoded) -> tuple[Tensor, Tensor]:
@@ -106,16 +108,21 @@ class NAAF(nn.Module):
         return (clear + usual) * real, lacking * real
 
     @torch.no_grad()
-    def _adjust(self, images: Encoded, texts: Encoded, sims: Tensor) -> None:
-        """Move both thresholds towards those of a batch, image i with text i."""
-        own = torch.arange(len(sims), device=sims.device)
+    def _adjust(self, images: Encoded, texts: Encoded, sims: Tensor, part: Part | None) -> None:
+        """Move both thresholds towards those of a batch, image i with text i; texts may be a part of it."""
+        own = torch.arange(len(texts), device=sims.device) + (0 if part is None else part.start)
         right = sims.argmax(0) == own
-        least = sims.argmin(0)
-        matched, mismatched = (
-            _best_regions(images, texts, which)[right][cast(Tensor, texts.mask)[right]] for which in (own, least)
+        words = torch.stack(
+            [
+                (cast(Tensor, texts.mask) & right[:, None]).float(),
+                _best_regions(images, texts, own),
+                _best_regions(images, texts, sims.argmin(0)),
+            ],
+            dim=2,
         )
-        if matched.numel() > _ENOUGH:
-            found, safe = boundaries(matched, mismatched)
+        told, matched, mismatched = gather(words, part).unbind(2)  # (captions, W) each, of the whole batch
+        if told.sum() > _ENOUGH:
+            found, safe = boundaries(matched[told > 0], mismatched[told > 0])
             self.threshold.lerp_(self.threshold if found is None else found, _NEW)
             self.safe_threshold.lerp_(safe, _NEW)
 
@@ -165,7 +172,6 @@ RECORD = MatcherRecord(
     settings=Attentive,
     similarity_vector=False,
     one_vector=False,
-    undivided="its thresholds follow the words of all pairs of a batch, each pair against all others",
     compares_within=False,
     bounded=False,
 )

@@ -13,7 +13,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import leaky_relu, pad
+from torch.nn.functional import leaky_relu
 from torch.utils.checkpoint import checkpoint
 
 from crcl.distributed import current_part
@@ -23,7 +23,7 @@ from crcl.matchers.kernels.distances import squared_distances
 from crcl.matchers.kernels.recurrent import averaged_directions
 from crcl.matchers.kernels.tiles import ROWS, WORDS, caption_blocks, image_blocks
 from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
-from crcl.matchers.statistics import BatchNorm, Dropout, shared_moments
+from crcl.matchers.statistics import BatchNorm, Dropout, as_wide_as_the_batch, shared_moments
 from crcl.settings import Count
 
 _SMOOTH = 9.0
@@ -189,10 +189,7 @@ class _Words(nn.Module):
         else:
             distinct, which = tokens.unique(return_inverse=True)
             words = self.embed(distinct)
-        found = l2(averaged_directions(self.cap_rnn, words, which, lengths))
-        if current_part() is None:
-            return found
-        return pad(found, (0, 0, 0, tokens.shape[1] - found.shape[1]))  # as wide as those of the other processes
+        return as_wide_as_the_batch(l2(averaged_directions(self.cap_rnn, words, which, lengths)), tokens)
 
 
 class _VisualSA(nn.Module):
