@@ -10,6 +10,7 @@ from crcl.auditing.findings import Findings, find
 from crcl.auditing.reasons import Reasons
 from crcl.auditing.suggestions import Suggestions
 from crcl.data.split import Split
+from crcl.retrieval.words import Told
 
 NAMES = [
     "../../etc/passwd",
@@ -86,9 +87,10 @@ def made_estimate(rate: float = 0.172, decoys: int = 50) -> Estimate:
 
 
 def made_reasons(found: Findings) -> Reasons:
-    """Every third suspect has another reason, and another fix."""
+    """Every third suspect has another reason, another fix, and words that find nothing: its whole caption."""
     turn = np.arange(len(found.suspects)) % 3
     following = (found.suspects + 1) % len(found.pairs)
+    texts = [found.pairs.captions[row] if one == 0 else "" for row, one in zip(found.suspects, turn, strict=True)]
     return Reasons(
         found.pairs,
         found.suspects,
@@ -96,4 +98,5 @@ def made_reasons(found: Findings) -> Reasons:
         {"elsewhere": following, "copy": following},
         np.where(turn == 0, found.pairs.image_index[following], -1),
         np.where(turn == 1, following, -1),
+        Told("lacking", texts, [text and f"The words “{text}” fit nothing in the picture." for text in texts]),
     )

@@ -31,6 +31,7 @@ import score_tables
 import scores
 import search as search_benchmark
 import serve
+import smaller
 import speed_words
 import tars
 import two_stages
@@ -115,6 +116,25 @@ def test_mismatched_captions_of_absent_images_belong_to_no_image_that_is_left(tm
     assert not set(true_image[~truth]) & set(made.image_ids)
     kept = np.load(source / "train_ims.npy")[[int(name[5:-4]) for name in made.image_ids]]
     np.testing.assert_array_equal(made.gather(np.arange(20)), kept)
+
+
+def test_a_smaller_folder_has_the_first_images_with_their_captions_and_the_means_of_blocks_of_cells(tmp_path):
+    data, out = write_folder(tmp_path / "data", train=40, held_out=8), tmp_path / "small"
+    cells = {
+        split: np.random.default_rng(0).random((n, 36, 5)) for split, n in (("train", 40), ("dev", 8), ("test", 8))
+    }
+    for split, features in cells.items():
+        np.save(data / f"{split}_ims.npy", features.astype(np.float32))
+    for split, images in (("train", 7), ("dev", 3), ("test", None)):
+        smaller.shrink(data, out, split, images, 3)
+    whole, made = (crcl.read(folder).split("train") for folder in (data, out))
+    assert (made.images, len(made), made.captions) == (7, 14, whole.captions[:14])
+    assert [crcl.read(out).split(split).images for split in ("dev", "test")] == [3, 8]
+    own = cells["train"][6].reshape(6, 6, 5)
+    expected = [own[row : row + 2, column : column + 2].mean((0, 1)) for row in (0, 2, 4) for column in (0, 2, 4)]
+    np.testing.assert_allclose(made.gather(np.array([6]))[0], expected, rtol=1e-5)
+    with pytest.raises(SystemExit, match="36 regions are no square grid that has 4 x 4 blocks"):
+        smaller.coarser(np.zeros((1, 36, 2)), 4)
 
 
 def test_absent_images_are_trained_and_told_as_a_table(tmp_path, monkeypatch, capsys):

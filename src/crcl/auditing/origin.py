@@ -1,6 +1,6 @@
-"""Where an audit comes from, and what its matcher says of suspects: suggestions, and words that find nothing."""
+"""Where an audit comes from, and what its matcher says of suspects: suggestions, and where their words are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +8,19 @@ import pyarrow as pa
 
 from crcl.auditing.findings import Findings
 from crcl.auditing.partners import read_partners
+from crcl.auditing.reasons import Reasons, find_reasons
 from crcl.auditing.suggestions import Suggestions, join, suggest, suggest_believed
+from crcl.auditing.thresholds import Correspondences
+from crcl.data.duplicates import Copies
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.base import Pictures, UnusableError
 from crcl.data.pictures.files import Files
 from crcl.data.split import Split
 from crcl.errors import InputError
+from crcl.features.provenance import known_grid
 from crcl.progress import Progress
 from crcl.retrieval.scoring import Scorer
-from crcl.retrieval.words import lacking_words
+from crcl.retrieval.words import told_of_words
 from crcl.runs.folder import Run
 
 
@@ -88,13 +92,8 @@ def suggest_more(origin: Origin, found: Findings, known: Suggestions | None, pro
     return made if known is None else join(known, made)
 
 
-def lacking(origin: Origin, found: Findings) -> dict[str, pa.Array]:
-    """Column `lacking` of the audit's table: the words of each suspect that find nothing in its image.
-
-    Null where there are none; no column where the matcher does not judge words.
-    """
-    words = lacking_words(origin.scorer, found.pairs, found.suspects)
-    if words is None:
-        return {}
-    texts = {int(row): " ".join(some) or None for row, some in zip(found.suspects, words, strict=True)}
-    return {"lacking": pa.array([texts.get(int(row)) for row in found.rows], pa.string())}
+def explain(origin: Origin, found: Findings, known: Correspondences, copies: Copies) -> Reasons:
+    """Why each suspect is one, and what the matcher says of the words of its caption."""
+    why = find_reasons(found, known, copies, read_partners(origin.run))
+    grid = known_grid(origin.run.made, regions=found.pairs.features.shape[1])
+    return replace(why, words=told_of_words(origin.scorer, found.pairs, found.suspects, grid=grid))

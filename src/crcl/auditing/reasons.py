@@ -17,6 +17,7 @@ from crcl.auditing.thresholds import Correspondences
 from crcl.data.duplicates import Copies
 from crcl.data.split import Split
 from crcl.methods.base import Partners
+from crcl.retrieval.words import Told
 
 REASONS = {
     "random": ("fits no better than a random caption", ""),
@@ -50,6 +51,8 @@ class Reasons:
     """(S,) the image that the caption belongs to, or -1"""
     replace: np.ndarray
     """(S,) the pair whose caption belongs to the image, or -1"""
+    words: Told | None = None
+    """What the matcher says of the words of the S captions; None if it does not judge words"""
 
     def counts(self) -> dict[str, int]:
         """How many suspects have each reason, in words; only reasons that some have."""
@@ -77,11 +80,23 @@ class Reasons:
             return FIXES["move"].format(named(str(self.pairs.image_ids[image])), row)
         return FIXES["drop"] if caption < 0 else FIXES["replace"].format(self.pairs.captions[caption])
 
+    def of_words(self, pair: int) -> str:
+        """What the matcher says of the words of a pair's caption, in a sentence; empty if it says nothing."""
+        place = self._places[pair]
+        return "" if place < 0 or self.words is None else self.words.sentences[place]
+
     def columns(self, rows: np.ndarray) -> dict[str, pa.Array]:
-        """Columns `reason` and `fix` of the audit's table for these pairs; null where a pair is not suspect."""
+        """Columns of the audit's table for these pairs: `reason` and `fix`, null where a pair is not suspect.
+
+        And what the matcher says of words: `lacking` or `regions`, null where that is nothing.
+        """
         reasons = ["; ".join(told(*found) for found in self.of(row)) or None for row in rows.tolist()]
         fixes = [self.fix(row) for row in rows.tolist()]
-        return {"reason": pa.array(reasons, pa.string()), "fix": pa.array(fixes, pa.string())}
+        found = {"reason": pa.array(reasons, pa.string()), "fix": pa.array(fixes, pa.string())}
+        if self.words is not None:
+            cells = [(self.words.cells[place] or None) if place >= 0 else None for place in self._places[rows]]
+            found[self.words.column] = pa.array(cells, pa.string())
+        return found
 
     @cached_property
     def _places(self) -> np.ndarray:

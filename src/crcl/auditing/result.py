@@ -14,9 +14,8 @@ from crcl.auditing.clean import Cleaned, Cleaning, can_write, clean_pairs, refus
 from crcl.auditing.copies import Duplicates, write_duplicates
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings, check_output, write_table
-from crcl.auditing.origin import Origin, lacking, suggest_more
-from crcl.auditing.partners import read_partners
-from crcl.auditing.reasons import Reasons, find_reasons
+from crcl.auditing.origin import Origin, explain, suggest_more
+from crcl.auditing.reasons import Reasons
 from crcl.auditing.report.page import Details, write_report
 from crcl.auditing.review.telling import about_verdicts, verdict_column
 from crcl.auditing.scores.telling import about_kinds, about_score, about_training, scores_table
@@ -124,7 +123,7 @@ class Audit:
     @cached_property
     def why(self) -> Reasons:
         """Why each suspect is one, and what would repair it."""
-        return find_reasons(self.findings, self._correspondences, self.duplicates.copies, read_partners(self.run))
+        return explain(self._origin, self.findings, self._correspondences, self.duplicates.copies)
 
     @property
     def name(self) -> str:
@@ -157,14 +156,14 @@ class Audit:
 
         Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; p_wrong (the
         probability that the pair is mismatched) where decoys allow an estimate; truth where it is known. For suspects
-        reason and fix (why, and what would repair it), lacking (words that find nothing in the image, by matcher naaf),
-        and `caption_1`, `image_1`, ...: suggestions of what would match, with similarities, or with the beliefs of a
-        run of method `relink` (`image_1_belief`, and `image_1_row`, a row that shows it). `score_NAME` for each score.
-        For copies copy_of, near_copy_of and generic_caption. Where the run was trained with verdicts: verdict.
+        reason and fix (why, and what would repair it), lacking or regions (words that find nothing in the image, by
+        matcher naaf; the region that each word fits best, by chan), and `caption_1`, `image_1`, ...: suggestions of
+        what would match, with similarities, or with the beliefs of a run of method `relink` (`image_1_belief`, and
+        `image_1_row`, a row that shows it). `score_NAME` for each score. For copies copy_of, near_copy_of and
+        generic_caption. Where the run was trained with verdicts: verdict.
         """
         rows, found = self.findings.rows, self._correspondences
-        why = self.why.columns(rows) | lacking(self._origin, self.findings) if self.suspect_count else {}
-        table = self.findings.table(why)
+        table = self.findings.table(self.why.columns(rows) if self.suspect_count else {})
         columns = {} if found.scores is None else {f"score_{name}": found.scores.of(name) for name in found.ratings}
         for name, values in columns.items():
             table = table.append_column(name, pa.array(values[rows].astype(np.float32), from_pandas=True))

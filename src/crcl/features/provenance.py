@@ -43,6 +43,18 @@ def _made(about: Any) -> dict[str, Any]:
     return {key: about[key] for key in _KEPT if key in about} if usable else {}
 
 
+def known_grid(made: dict[str, Any], *, regions: int) -> int:
+    """Rows, and columns, of the grid that the regions of an image form; 0 if they form none, as far as is known.
+
+    Args:
+        made: How the features were made.
+        regions: Regions of an image.
+    """
+    settings = made.get("settings")
+    grid = settings.get("grid") if isinstance(settings, dict) else None
+    return grid if type(grid) is int and grid > 0 and grid * grid == regions else 0
+
+
 def open_extractor(made: dict[str, Any], *, device: str = "cpu", where: str | Path = "") -> Extractor:
     """The extractor that made the features of a run, for new images; raises an error if it has changed since.
 

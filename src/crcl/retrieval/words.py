@@ -1,7 +1,9 @@
-"""The words of captions that find nothing in their images, for matchers that judge words one by one."""
+"""What matchers that judge words one by one say of captions: which words find nothing, and where the others are."""
 
-from collections.abc import Callable
-from itertools import compress
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import compress, groupby
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +15,46 @@ from crcl.matchers.base import Encoded, eval_mode
 from crcl.retrieval.scoring import Scorer
 
 _BLOCK = 32  # pairs at a time: every image of a block is compared with every text of it
+_Judge = Callable[[Encoded, Encoded], Tensor]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a matcher says of the words of captions, as text; empty where it has nothing to say."""
+
+    column: str
+    """Name of a column for `cells`: `lacking` or `regions`."""
+    cells: list[str]
+    sentences: list[str]
+
+
+def told_of_words(scorer: Scorer, pairs: Split, numbers: np.ndarray, *, grid: int = 0) -> Told | None:
+    """What the matcher says of the words of each of these pairs; None if it does not judge words.
+
+    Args:
+        scorer: The matcher, and what it reads captions with.
+        pairs: The pairs.
+        numbers: Numbers of the pairs to tell of.
+        grid: Rows, and columns, of regions in an image; 0 if they are no grid.
+    """
+    if (found := lacking_words(scorer, pairs, numbers)) is not None:
+        return Told("lacking", [" ".join(words) for words in found], [_lacking(words) for words in found])
+    if (matched := words_by_region(scorer, pairs, numbers)) is not None:
+        cells = ["; ".join(f"{words} → {_place(region, grid)}" for words, region in each) for each in matched]
+        return Told("regions", cells, [cell and f"Words and where they fit best: {cell}." for cell in cells])
+    return None
+
+
+def _lacking(words: list[str]) -> str:
+    if not words:
+        return ""
+    named = f"word “{words[0]}” fits" if len(words) == 1 else f"words “{' '.join(words)}” fit"
+    return f"The {named} nothing in the picture."
+
+
+def _place(region: int, grid: int) -> str:
+    """A region by number, and where it is in the picture, if that is known: rows and columns count from 1."""
+    return f"region {region}" + (f" (row {region // grid + 1}, column {region % grid + 1})" if grid else "")
 
 
 def lacking_words(scorer: Scorer, pairs: Split, numbers: np.ndarray) -> list[list[str]] | None:
@@ -20,22 +62,40 @@ def lacking_words(scorer: Scorer, pairs: Split, numbers: np.ndarray) -> list[lis
 
     None if the matcher does not judge words.
     """
-    judge: Callable[[Encoded, Encoded], Tensor] | None = getattr(scorer.matcher, "lacking", None)
+    judge: _Judge | None = getattr(scorer.matcher, "lacking", None)
     if judge is None:
         return None
+    judged = _word_by_word(judge, scorer, pairs, numbers)
+    return [[word for word, lacks in words if lacks] for words in judged]
+
+
+def words_by_region(scorer: Scorer, pairs: Split, numbers: np.ndarray) -> list[list[tuple[str, int]]] | None:
+    """For each of these pairs the words of its caption, joined where neighbours share a region, and their regions.
+
+    None if the matcher does not match words with regions (`best_regions`).
+
+    Returns:
+        Words and the number of their region, from 0, such as `("black dog", 14)`, in the order of the caption.
+    """
+    judge: _Judge | None = getattr(scorer.matcher, "best_regions", None)
+    if judge is None:
+        return None
+    return [
+        [(" ".join(word for word, _ in some), region) for region, some in groupby(words, lambda pair: pair[1])]
+        for words in _word_by_word(judge, scorer, pairs, numbers)
+    ]
+
+
+def _word_by_word(judge: _Judge, scorer: Scorer, pairs: Split, numbers: np.ndarray) -> Iterator[list[tuple[str, Any]]]:
+    """The words of each pair's caption without punctuation, each with what the matcher says of it there."""
     tokens = scorer.tokens(pairs)
-    found: list[list[str]] = []
     with eval_mode(scorer.matcher) as device:
         for start in range(0, len(numbers), _BLOCK):
             some = numbers[start : start + _BLOCK]
             images = scorer.encode_images(pairs, pairs.image_index[some], device)
             own = torch.arange(len(some), device=device)
-            lacking = judge(images, scorer.encode_texts(tokens, some, device))[own, own].tolist()
-            found += [_named(pairs.captions[row], flags) for row, flags in zip(some, lacking, strict=True)]
-    return found
-
-
-def _named(caption: str, flags: list[bool]) -> list[str]:
-    """The flagged words without punctuation; the first flag is that of `<start>`."""
-    words = [*tokenize(caption)]
-    return [word for word in compress(words, flags[1:]) if any(map(str.isalnum, word))]
+            said = judge(images, scorer.encode_texts(tokens, some, device))[own, own].tolist()
+            for row, values in zip(some, said, strict=True):
+                words = tokenize(pairs.captions[row])  # the first value is that of `<start>`
+                named = [any(map(str.isalnum, word)) for word in words]
+                yield list(compress(zip(words, values[1:], strict=False), named))

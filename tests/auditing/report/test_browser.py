@@ -94,6 +94,7 @@ def test_no_caption_and_no_name_is_run(browser: Any, tmp_path: Path) -> None:
     browser.find_element(By.ID, "find").send_keys(Keys.SPACE)
     wait(browser, "12 pairs")
     assert f"replace by {HOSTILE[2]}" in texts(browser, ".cards .fix-text")
+    assert f"The words “{HOSTILE[0]}” fit nothing in the picture." in texts(browser, ".cards .of-words")
     loaded = "return [...document.images].filter((image) => image.src && image.naturalWidth === 40).length"
     WebDriverWait(browser, 10).until(lambda driver: driver.execute_script(loaded) > 0)
     assert browser.execute_script("return typeof window.hacked") == "undefined"
@@ -178,6 +179,9 @@ def test_a_reason_is_pressed_to_see_only_its_pairs_and_again_to_see_all(browser:
         "no neighbour agrees",
         "fits the image of row 1001 far better",
     ]
+    of_words = browser.find_elements(By.CSS_SELECTOR, ".cards .of-words")
+    assert [part.text for part in of_words[:3]] == ["The words “caption 0” fit nothing in the picture.", "", ""]
+    assert [part.is_displayed() for part in of_words[:3]] == [True, False, False]
     copy, none = browser.find_elements(By.CSS_SELECTOR, ".by-reason button")[2:]
     copy.click()
     wait(browser, f"{flagged // 3} of 200 pairs")

@@ -221,7 +221,8 @@ def test_cards_say_why_and_what_would_repair_the_pair_and_reasons_are_counted(tm
     data = open_run_data(page)
     assert data["pairs"][0][9] == [[1, None], [3, 1001]]
     assert data["fixes"][data["pairs"][1][10]] == "replace by caption 2"
-    assert data["pairs"][50][9:] == [[], None]  # not flagged
+    assert data["pairs"][0][11] == "The words “caption 0” fit nothing in the picture."
+    assert data["pairs"][50][9:] == [[], None, ""]  # not flagged
     text = report.write_report(tmp_path / "report", found, title="audit").read_text("utf-8")
     assert "data-reason=" not in text
 

@@ -80,7 +80,7 @@ def test_each_word_names_the_real_region_that_it_is_matched_with() -> None:
     matcher = CHAN(features=6, vocabulary=12, embedding=8, word=5, pooling="mean").eval()
     seen, read = batch()
     images, texts = matcher.encode_images(*seen), matcher.encode_texts(*read)
-    regions = matcher.regions(images, texts)
+    regions = matcher.best_regions(images, texts)
     assert regions.shape == (5, 5, 7)
     assert bool((regions.masked_select(~texts.mask) == -1).all())
     for i, (v, real) in enumerate(zip(images.features, images.mask, strict=True)):

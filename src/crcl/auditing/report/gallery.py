@@ -56,6 +56,7 @@ class Gallery:
                 None if pairs.truth is None else bool(pairs.truth[row]),
                 *self._suggested(place.get(int(row))),
                 *self._why(int(row)),
+                "" if reasons is None else plain_caption(reasons.of_words(int(row))),
             ]
             for row, table_row, image in zip(rows, table_rows, own, strict=True)
         ]
@@ -135,7 +136,7 @@ class Gallery:
         """The first pairs as the template reads them."""
         captions, fixes, cards = list(self.captions), list(self.fixes), []
         for pair in self.pairs[:count]:
-            row, image, caption, correspondence, similarity, flagged, truth, others, images, reasons, fix = pair
+            row, image, caption, correspondence, similarity, flagged, truth, others, images, reasons, fix, words = pair
             picture = self.pictures[image] or Thumbnail("", 0, 0)
             cards.append(
                 blank_card()
@@ -152,6 +153,7 @@ class Gallery:
                     ],
                     "reasons": [told(_NAMES[code], other) for code, other in reasons],
                     "fix": "" if fix is None else fixes[fix],
+                    "words": words,
                 }
             )
         return cards
@@ -161,7 +163,7 @@ def blank_card() -> dict[str, Any]:
     """An empty card with one suggestion of each kind: the template that the page's script fills."""
     texts = dict.fromkeys(("row", "name", "caption", "thumb", "correspondence", "similarity", "tag"), "")
     numbers = dict.fromkeys(("width", "height", "percent"), 0)
-    others = {"captions": [("", "")], "images": [("", "", 0, 0, "", "")], "reasons": [""], "fix": ""}
+    others = {"captions": [("", "")], "images": [("", "", 0, 0, "", "")], "reasons": [""], "fix": "", "words": ""}
     return texts | numbers | {"flagged": True} | others
 
 

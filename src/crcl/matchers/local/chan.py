@@ -65,7 +65,7 @@ class CHAN(nn.Module):
         stored = 2 * images.features.shape[1]  # for a moment: the products and their gradient
         return in_tiles(self._similarity, images, texts, stored=stored, memory=self.memory)
 
-    def regions(self, images: Encoded, texts: Encoded) -> Tensor:
+    def best_regions(self, images: Encoded, texts: Encoded) -> Tensor:
         """The region that each word is matched with, by number; -1 for padding. (images, captions, W)"""
         best = _products(images, texts).argmax(1)
         best = best.masked_fill(best >= cast(Tensor, images.mask).sum(1)[:, None, None], 0)  # padding repeats the first

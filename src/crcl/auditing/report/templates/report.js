@@ -5,8 +5,8 @@
   const at = (id) => document.getElementById(id);
   const data = JSON.parse(at("data").textContent);
   const pairs = data.pairs.map(
-    ([row, image, caption, correspondence, similarity, flagged, truth, captions, images, reasons, fix], place) => ({
-      place, row, image, correspondence, similarity, flagged, truth, captions, images, reasons,
+    ([row, image, caption, correspondence, similarity, flagged, truth, captions, images, reasons, fix, said], place) => ({
+      place, row, image, correspondence, similarity, flagged, truth, captions, images, reasons, said,
       fix: fix === null ? "" : data.fixes[fix],
       name: data.images[image][0],
       caption: data.captions[caption],
@@ -96,7 +96,9 @@
     part("reasons").hidden = !pair.reasons.length;
     part("fix-text").textContent = pair.fix;
     part("fix").hidden = !pair.fix;
-    part("why").hidden = !pair.reasons.length && !pair.fix;
+    part("of-words").textContent = pair.said;
+    part("of-words").hidden = !pair.said;
+    part("why").hidden = !pair.reasons.length && !pair.fix && !pair.said;
     part("instead").hidden = !pair.captions.length && !pair.images.length;
     return card;
   }
