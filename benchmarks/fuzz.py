@@ -34,8 +34,9 @@ import torch
 from PIL import Image
 
 from crcl import config
-from crcl.data import archives, files
+from crcl.data import files
 from crcl.data.images import decode
+from crcl.data.maps import archives
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.base import UnusableError
 from crcl.data.text.vocabulary import Vocabulary
@@ -47,7 +48,9 @@ from crcl.runs.folder import Run
 SHOWN = (InputError, UnusableError)
 """Errors that users are shown; anything else is a finding."""
 SECONDS, MEMORY = 20, 4 * 2**30
-"""What one input may take."""
+"""What one input may take: seconds of the processor, and bytes."""
+WAITING = 10
+"""How many times as long it may wait where the machine is busy."""
 TOKENS = (
     *(
         b"null",
@@ -276,15 +279,21 @@ def work(target: str, seed: int, seconds: float, current: Path, told: Any) -> No
         if time.monotonic() > end:
             break
         current.write_bytes(content)
-        signal.alarm(SECONDS)  # a handler in Python would not be called where C code hangs
+        limit(SECONDS)
         found = problem(target, content)
-        signal.alarm(0)
+        limit(0)
         told.value = count
         if found:
             name = f"{target}-{seed}-{count}"
             current.with_name(name).write_bytes(content)
             print(f"{name}: {found}", flush=True)
     current.unlink(missing_ok=True)
+
+
+def limit(seconds: float) -> None:
+    """End this process after so many seconds; without a handler, which C code that hangs would not let run."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.alarm(int(WAITING * seconds))
 
 
 def memory_used() -> int:

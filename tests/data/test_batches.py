@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from crcl.data import noise
 from crcl.data.batches import Batch, Batches, Standardize
+from crcl.data.maps.shards import Shards
+from crcl.data.order import Shuffle
 from crcl.data.split import Split
+from crcl.data.text.vectors import TextVectors
 from crcl.data.text.vocabulary import END, PAD, START, Tokens, Vocabulary
 from crcl.errors import InputError
 
@@ -105,6 +108,48 @@ def test_batches_are_the_same_whatever_the_number_of_workers(tiny: Tiny, workers
     assert len(found) == len(expected) == 2
     assert all(map(same, found, expected))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_in_blocks_are_the_same_from_any_batch_on_whatever_the_number_of_workers(
+    tiny: Tiny, workers: int
+) -> None:
+    pairs, blocks = tiny(images=30), Shuffle(4, 2)
+    whole = list(batches_of(pairs, shuffle=blocks).epoch(5))
+    assert sorted(torch.cat([batch.pairs for batch in whole]).tolist()) == list(range(60))
+    for start in (1, 7):
+        found = list(batches_of(pairs, shuffle=blocks, workers=workers).epoch(5, start=start))
+        assert len(found) == len(whole) - start
+        assert all(map(same, found, whole[start:]))
+
+
+def test_blocks_are_those_of_the_images_that_are_shown(tiny: Tiny) -> None:
+    pairs = tiny(images=30)
+    images = np.random.default_rng(0).permutation(30).repeat(2)
+    for shown, batches in (
+        (images, batches_of(pairs.show(images), shuffle=Shuffle(4, 2), batch_size=8).epoch(0)),
+        (images, batches_of(pairs, shuffle=Shuffle(4, 2), batch_size=8).epoch(0, images=images)),
+    ):
+        assert len(set(shown[next(batches).pairs.numpy()] // 4)) <= 2
+
+
+def test_images_and_vectors_of_the_next_window_are_asked_for(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, asked = tiny(images=30), list[np.ndarray]()
+    pairs = replace(pairs, text_features=Shards([np.ones((60, 3), np.float32)]))
+    monkeypatch.setattr(Split, "read_ahead", lambda pairs, images: asked.append(images))
+    monkeypatch.setattr(Split, "read_texts_ahead", lambda pairs, captions: asked.append(-1 - captions))
+    batches = replace_tokens(batches_of(pairs, shuffle=Shuffle(4, 2)), TextVectors(pairs)).epoch(0)
+    first = next(batches)
+    found = np.concatenate(asked)
+    assert set(found[found < 0]) >= set((-1 - first.pairs).tolist())
+    assert set(found[found >= 0]) >= set(pairs.image_index[first.pairs.numpy()].tolist())
+    list(batches)
+    assert set(np.concatenate(asked)) == {*range(30), *range(-60, 0)}
+
+
+def replace_tokens(batches: Batches, tokens: TextVectors) -> Batches:
+    batches.tokens = tokens
+    return batches
 
 
 @pytest.mark.parametrize("workers", [0, 1])

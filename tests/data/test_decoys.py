@@ -9,7 +9,7 @@ import pytest
 from crcl.data import decoys
 from crcl.data.decoys import Decoys
 from crcl.data.duplicates import Likeness, folded
-from crcl.data.shards import Shards
+from crcl.data.maps.shards import Shards
 from crcl.data.split import Split
 
 Tiny = Callable[..., Split]

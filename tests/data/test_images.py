@@ -9,8 +9,9 @@ import pytest
 from image_files import bomb, halves, saved
 from PIL import Image
 
-from crcl.data.images import decode, pixel_hash, skipped_text
+from crcl.data.images import decode, pixel_hash
 from crcl.data.pictures.base import UnusableError
+from crcl.data.rows.stored import skipped_text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crcl.data.shards import Shards
+from crcl.data.maps.shards import Shards
 from crcl.data.split import Split
 from crcl.errors import InputError
 

@@ -18,8 +18,7 @@ from PIL import Image
 from reading import read
 from tiny import SMALL, call
 
-from crcl.data.images import skipped_text
-from crcl.data.rows.stored import read_skipped
+from crcl.data.rows.stored import read_skipped, skipped_text
 from crcl.errors import InputError, TrainingError
 from crcl.features.grid import PixelGrid, grid_features
 from crcl.storage import locked

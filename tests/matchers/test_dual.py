@@ -14,7 +14,7 @@ from tiny import SMALL, Stop, StopAfter, assert_same_runs, call, small_config, w
 from crcl import config
 from crcl.auditing.findings import find
 from crcl.data.batches import Batches
-from crcl.data.shards import Shards
+from crcl.data.maps.shards import Shards
 from crcl.data.split import Split
 from crcl.data.text.vectors import TextVectors
 from crcl.data.text.vocabulary import SPECIALS, Vocabulary

@@ -31,6 +31,7 @@ SHORT = [*SMALL, BATCH, "train.pieces=[2]", "ledger.freeze_epochs=1", "train.lr=
 PLANS = {
     "bow-crcl": ["matcher.name=bow"],
     "bow-official": ["matcher.name=bow", "ledger.correction=official"],
+    "bow-blocks": ["matcher.name=bow", "train.shuffle_block=4", "train.shuffle_mixed=3"],
     "bow-eval": ["matcher.name=bow", "ledger.probability=eval"],
     "vse-crcl": ["matcher.name=vse"],
     "linear-crcl": ["matcher.name=linear"],

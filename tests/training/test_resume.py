@@ -120,10 +120,10 @@ def forked(config: Config) -> Callable[[Path], Process]:
     ("settings", "kills"),
     [
         ([*LONGER, EACH_STEP], 8),
-        (["train.pieces=[1,3]", "train.workers=2"], 4),
+        (["train.pieces=[1,3]", "train.workers=2", "train.shuffle_block=4", "train.shuffle_mixed=2"], 4),
         (VSE, 4),
     ],
-    ids=["bow, saved each step", "bow, saved each epoch, with workers", "vse, saved each step"],
+    ids=["bow, saved each step", "bow, saved each epoch, in blocks, with workers", "vse, saved each step"],
 )
 def test_killed_at_random_moments_a_training_ends_bit_identical(
     tmp_path: Path, settings: list[str], kills: int

@@ -1,15 +1,19 @@
 """Public functions for runs: train, import_checkpoint, export."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from crcl import distributed
 from crcl.api.common import AnyRun, Settings, Shown, as_names, as_settings, pairs_of, path_of, receiver, verdicts_path
-from crcl.auditing.making import Models, finds_images, wants_vectors, with_features
+from crcl.auditing.making import Models, finds_images, wants_vectors, with_features, with_pixels
+from crcl.config import Config
+from crcl.data.pairs import Pairs
 from crcl.errors import InputError
 from crcl.features.sentences import check_way
-from crcl.progress import ProgressGroup
+from crcl.matchers import MATCHERS
+from crcl.progress import Progress, ProgressGroup
 from crcl.retrieval import export as exporting
 from crcl.retrieval.export_onnx import save_onnx
 from crcl.runs.describe import report_finished
@@ -57,7 +61,8 @@ def train(
             wrong ones 0, and corrected ones are trained as corrected; for methods `crcl` and `relink`.
         seed: Seed of weights, batches and augmentation.
         model: Vision model for features of a table's images, where it has none; a saved model's folder or a hub name.
-            For matchers that read vectors (`dual`), its text side gives those of the captions.
+            For matchers that read vectors (`dual`), its text side gives those of the captions. For matcher `clip` it is
+            the model to train; images without features are then decoded whenever they are read.
         text_model: Model for vectors of the captions, if it is another one: CLIP, SigLIP or a sentence encoder.
         long_captions: What becomes of captions that are longer than this model reads: `cut`, `mean` or `least`.
         start: A run to continue from: its matcher, vocabulary and correspondences.
@@ -96,27 +101,45 @@ def train(
             base["matcher.aligned"] = False  # the cosine of vectors of two models means nothing
         chosen: dict[str, Any] = {"preset": preset, "file": config, "base": base, "settings": as_settings(settings)}
         resumes = resume and path.is_dir()
-        planned = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
+        plan = partial(session.resumed_config, path) if resumes else session.new_config
+        planned = plan(**chosen)
         if decoy_kinds is not None and not planned.data.decoys:
             raise InputError(
                 "no decoys are requested", where="data.decoy_kinds", hint="give {decoys} too, such as 0.05"
             )
-        vectors = (model is not None or text_model is not None) and wants_vectors(
-            pairs, models, planned.matcher.name, shown
-        )
-        lacks_images = not pairs.has_features and (model is not None or finds_images(pairs))
-        if lacks_images or (vectors and not pairs.has_text_features) or text_model is not None:
-            folder = path.with_name(f"{path.name}-features")
-            by = models if not pairs.has_features else Models(None, models.text_model or model, models.long_captions)
-            anew = overwrite and distributed.is_first()
-            pairs = with_features(pairs, folder, by, vectors=vectors, settled=resume, overwrite=anew, progress=shown)
+        if MATCHERS[planned.matcher.name].pretrained and model is not None:  # it is the model to train
+            base["matcher.model"] = model
+            planned, models = plan(**chosen), Models(None, text_model, models.long_captions)
+        making: dict[str, Any] = {
+            "settled": resume,
+            "overwrite": overwrite and distributed.is_first(),
+            "progress": shown,
+        }
+        pairs = _with_features(pairs, planned, models, path.with_name(f"{path.name}-features"), **making)
         chosen["base"] = base | ({} if pairs.location is None else pairs.location.absolute().settings())
-        full = session.resumed_config(path, **chosen) if resumes else session.new_config(**chosen)
+        full = plan(**chosen)
     if resumes:
         report_finished(Run.open(path), full, shown)
     if tensorboard and distributed.is_first():
         shown = ProgressGroup(shown, TensorBoard(path / "tensorboard"))
     return session.train(full, path, pairs=pairs, resume=resume, overwrite=overwrite, progress=shown)
+
+
+def _with_features(
+    pairs: Pairs, planned: Config, models: Models, folder: Path, *, settled: bool, overwrite: bool, progress: Progress
+) -> Pairs:
+    """The pairs with what their matcher reads, made in a folder where they lack it."""
+    name, given = planned.matcher.name, models.model is not None or models.text_model is not None
+    making: dict[str, Any] = {"settled": settled, "overwrite": overwrite, "progress": progress}
+    if planned.matcher.model is not None and MATCHERS[name].pretrained and not given:
+        lacking = not pairs.has_features and finds_images(pairs)
+        return with_pixels(pairs, folder, planned.matcher.model, **making) if lacking else pairs
+    vectors = given and wants_vectors(pairs, models, name, progress)
+    lacks_images = not pairs.has_features and (models.model is not None or finds_images(pairs))
+    if lacks_images or (vectors and not pairs.has_text_features) or models.text_model is not None:
+        by = models if not pairs.has_features else Models(None, models.text_model or models.model, models.long_captions)
+        return with_features(pairs, folder, by, vectors=vectors, **making)
+    return pairs
 
 
 def import_checkpoint(

@@ -11,6 +11,7 @@ import numpy as np
 from crcl.data.files import SHOWN, open_features, read_ids
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.base import UnusableError
+from crcl.data.pictures.decoded import FILE as FILE_OF_PIXELS
 from crcl.data.pictures.files import Files
 from crcl.errors import InputError
 from crcl.features.choice import choose_encoder, choose_extractor, has_texts
@@ -110,6 +111,28 @@ def with_features(
         make_texts(pairs, encoder, folder, models, settled=settled, overwrite=overwrite, progress=progress)
         pairs = pairs.with_features(text_features=folder / FILE)
     return pairs
+
+
+def with_pixels(
+    pairs: Pairs, folder: Path, model: str, *, settled: bool = False, overwrite: bool = False, progress: Progress
+) -> Pairs:
+    """The pairs with the pixels that a CLIP or SigLIP reads, decoded whenever they are read, and stored nowhere.
+
+    Args:
+        pairs: The pairs.
+        folder: Where is written which images can be used.
+        model: The model, by its folder or its name on the hub.
+        settled: Do not look at the images again, because a run was trained on them.
+        overwrite: Replace features made in another way.
+        progress: Receives messages and progress.
+    """
+    from crcl.features.checking import check_images  # loads torch
+    from crcl.features.vision import Pixels
+
+    if not (settled and (folder / FILE_OF_PIXELS).is_file() and (folder / "ids.txt").is_file()):
+        made = check_images(pairs.wanted_images(), Pixels(model), folder, overwrite=overwrite, progress=progress)
+        report_skipped(made, folder, progress)
+    return pairs.with_features(folder / FILE_OF_PIXELS, folder / "ids.txt")
 
 
 def with_features_as(model: Model, pairs: Pairs, folder: Path, *, progress: Progress) -> Pairs:

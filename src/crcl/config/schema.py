@@ -127,6 +127,11 @@ class TrainConfig(Section):
     """Gradients are clipped to this norm over all parameters; 0: no clipping."""
     seed: Seed = 0
     """Seed of weights, batches and augmentation."""
+    shuffle_block: Annotated[int, Field(ge=0, le=MOST)] = 0
+    """Images that lie next to each other and are read together, for features larger than memory: an epoch goes through
+    such blocks in random order, `shuffle_mixed` at a time; 0: all pairs are shuffled as a whole."""
+    shuffle_mixed: Count = 64
+    """Blocks whose pairs are shuffled together, while as many are read ahead."""
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
     """Worker processes that prepare batches; 0: the training process prepares them."""
     augment: bool = True

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from crcl import distributed
+from crcl.data.order import WHOLE, Order, Shuffle
 from crcl.data.split import Split
 from crcl.data.text.vectors import Texts
 from crcl.data.text.vocabulary import PAD, Tokens
@@ -151,6 +152,7 @@ class Batches:
         workers: int = 0,
         pin_memory: bool = False,
         trusted: "Trusted | None" = None,
+        shuffle: Shuffle = WHOLE,
     ) -> None:
         self.pairs = pairs
         self.tokens = tokens
@@ -164,6 +166,7 @@ class Batches:
         self.workers = workers
         self.pin_memory = pin_memory
         self.trusted = trusted
+        self.shuffle = shuffle
 
     def __len__(self) -> int:
         """The number of batches in an epoch over all pairs."""
@@ -196,6 +199,7 @@ class Batches:
         """
         plan = _Epoch(self, epoch, among, stream, self.augment if augment is None else augment, images)
         numbers = range(start, len(plan))
+        plan.read_ahead(plan.order.at_first(start * self.batch_size))
         if not self.workers:
             return _raising(plan[number] for number in numbers)
         loader = DataLoader(
@@ -319,8 +323,9 @@ class _Epoch(Dataset[Batch | InputError]):
         self.key = (_STREAMS, batches.seed, epoch, stream)
         self.augment = augment
         self.process = distributed.rank(), distributed.count()
-        shuffled = np.random.default_rng([*self.key, 0])
-        self.order = shuffled.permutation(len(batches.pairs) if among is None else among)
+        rows = np.arange(len(batches.pairs)) if among is None else among
+        places = batches.pairs.places(self.shown(rows))
+        self.order = Order.shuffled(rows, places, np.random.default_rng([*self.key, 0]), batches.shuffle)
 
     def __len__(self) -> int:
         return self.batches.count(len(self.order))
@@ -328,13 +333,26 @@ class _Epoch(Dataset[Batch | InputError]):
     def __getitem__(self, number: int) -> Batch | InputError:
         """A batch, or the error with it: raised in a worker process, its message would end in a long traceback."""
         size = self.batches.batch_size
+        start, stop = number * size, (number + 1) * size
         rng = np.random.default_rng([*self.key, 1 + number]) if self.augment else None
         try:
-            numbers = self.order[number * size : (number + 1) * size]
+            numbers = self.order.rows[start:stop]
+            self.read_ahead(self.order.ahead(start, stop))
             images = None if self.images is None else self.images[numbers]
             return self.batches.make(numbers, rng, images=images, part=Part.of(len(numbers), *self.process))
         except InputError as error:
             return error
+
+    def shown(self, rows: np.ndarray) -> np.ndarray:
+        """The images that some pairs show."""
+        return (self.batches.pairs.image_index if self.images is None else self.images)[rows]
+
+    def read_ahead(self, rows: np.ndarray) -> None:
+        """Ask the system to read in the background what some pairs need."""
+        if len(rows):
+            self.batches.pairs.read_ahead(self.shown(rows))
+            if not isinstance(self.batches.tokens, Tokens):
+                self.batches.tokens.read_ahead(rows)
 
 
 def _raising(loaded: Iterable[Batch | InputError]) -> Iterator[Batch]:

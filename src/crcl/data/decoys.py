@@ -12,8 +12,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from crcl.data.duplicates import NEAR, Likeness, folded, generic_captions, same_images
+from crcl.data.maps.shards import Shards
 from crcl.data.nearby import nearest_images
-from crcl.data.shards import Shards
 from crcl.data.split import Split
 from crcl.data.text.swaps import count_listed, swap
 

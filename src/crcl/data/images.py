@@ -1,16 +1,13 @@
 """Decoding images, or the reason why one cannot be used. The bytes are not trusted: sizes are limited."""
 
-import csv
 import hashlib
 import io
 import warnings
-from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from crcl.data.pictures.base import UnusableError
-from crcl.data.rows.stored import SKIPPED
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF")
 """Formats to decode. Pillow knows more, but starts other programs for some of them."""
@@ -115,12 +112,3 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
-
-
-def skipped_text(skipped: Sequence[tuple[str, str]]) -> str:
-    """The content of `skipped.csv`; all values are quoted because any may contain a line break."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    writer.writerow(SKIPPED)
-    writer.writerows(skipped)
-    return text.getvalue()

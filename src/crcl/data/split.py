@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crcl.data.files import require_whole
-from crcl.data.shards import Shards
+from crcl.data.maps.ahead import ask_for
+from crcl.data.maps.shards import Shards
+from crcl.data.pictures.decoded import Decoded
 from crcl.errors import InputError
 
 _DIGESTED = 64 * 2**20  # bytes of features, as float32, that their digest reads
@@ -22,7 +24,7 @@ class Split:
     """N captions."""
     image_index: np.ndarray
     """(N,) int64, the image shown with caption i (after noise, if any)."""
-    features: np.ndarray | Shards
+    features: np.ndarray | Shards | Decoded
     """(rows, R, F) float16 or float32, usually a read-only memory map; read it through `gather`."""
     image_ids: Sequence[str]
     """M names of images."""
@@ -119,9 +121,22 @@ class Split:
             raise InputError(f"{len(self)} captions need an image index of as many entries, not of shape {shown.shape}")
         return replace(self, image_index=shown, truth=shown == self.image_index)
 
+    def places(self, images: np.ndarray) -> np.ndarray:
+        """The rows of the features that have these images."""
+        return np.asarray(images) if self.feature_rows is None else self.feature_rows[images]
+
+    def read_ahead(self, images: np.ndarray) -> None:
+        """Ask the system to read the features of these images in the background."""
+        _ask_for(self.features, self.places(images))
+
+    def read_texts_ahead(self, captions: np.ndarray) -> None:
+        """Ask the system to read the vectors of these captions in the background."""
+        if self.text_features is not None:
+            self.text_features.ask_for(self.rows[captions])
+
     def gather(self, images: np.ndarray) -> np.ndarray:
         """A fresh float32 copy of these images' features, (len(images), R, F); refuses NaN and infinity."""
-        rows = np.asarray(images) if self.feature_rows is None else self.feature_rows[images]
+        rows = self.places(images)
         # indexing with an array copies, so changes to the result do not reach the file
         regions = np.asarray(_rows(self.features, rows)).astype(np.float32, copy=False)
         bad = not_finite(regions)
@@ -129,7 +144,7 @@ class Split:
             shown = [f"{self._place(rows[i])} (image '{self.image_ids[np.asarray(images)[i]]}')" for i in bad[:10]]
             raise InputError(
                 f"NaN or infinity in {', '.join(shown)}{_more(bad)}",
-                where="" if isinstance(self.features, Shards) else self.source or "features",
+                where=(self.source or "features") if isinstance(self.features, np.ndarray) else "",
                 hint="compute these features again or leave the images out",
             )
         return regions
@@ -149,14 +164,21 @@ class Split:
         return vectors
 
     def _place(self, row: np.integer) -> str:
-        return self.features.place(row) if isinstance(self.features, Shards) else f"row {row}"
+        return f"row {row}" if isinstance(self.features, np.ndarray) else self.features.place(row)
 
 
-def _rows(stored: np.ndarray | Shards, rows: np.ndarray) -> np.ndarray:
+def _rows(stored: np.ndarray | Shards | Decoded, rows: np.ndarray) -> np.ndarray:
     """A copy of some rows of features; raises an error if their file has become shorter."""
     if isinstance(stored, np.ndarray):
         require_whole(stored)
     return stored[rows]
+
+
+def _ask_for(stored: np.ndarray | Shards | Decoded, rows: np.ndarray) -> None:
+    if isinstance(stored, np.ndarray):
+        ask_for(stored, rows)
+    else:
+        stored.ask_for(rows)
 
 
 def not_finite(values: np.ndarray) -> np.ndarray:

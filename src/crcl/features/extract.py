@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcl.data.files import SHOWN, open_features, read_ids
-from crcl.data.images import MOST_PIXELS, skipped_text
+from crcl.data.images import MOST_PIXELS
 from crcl.data.pictures.base import UnusableError, Wanted
-from crcl.data.rows.stored import HASHES
+from crcl.data.rows.stored import HASHES, skipped_text
 from crcl.errors import InputError, TrainingError
 from crcl.features.cache import ADVICE, Cache, as_rows
 from crcl.features.decoding import prepared, usual_workers
@@ -87,7 +87,7 @@ def extract(
     if batch_size < 1:
         raise InputError(f"batch size must be 1 or more, not {batch_size}")
     key = hashlib.sha256(json.dumps(extractor.settings, sort_keys=True).encode()).hexdigest()
-    _refuse_other(folder, key, overwrite=overwrite)
+    refuse_other(folder, key, overwrite=overwrite)
     kept = (cache or folder / "cache") / key[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def extract(
     return Extracted(len(usable), store.shape, computed, skipped)
 
 
-def _refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
+def refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
     """Raise an error before features of another extractor, or files of the user, are overwritten."""
     if folder.exists() and not folder.is_dir():
         raise InputError("is a file, expected a folder to write to", where=folder)

@@ -16,12 +16,11 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from crcl.data.pictures.base import UnusableError
+from crcl.data.pictures.decoded import Recipe, usable
 from crcl.errors import InputError
 from crcl.features.pretrained import fingerprint, library, loading, read_config, refuse_missing, safe_options, short
 
 _FILES = "config.json, preprocessor_config.json"
-LONGEST = 100
-"""Highest aspect ratio of an image: models resize its short side, and the long side with it."""
 
 
 class Kind(NamedTuple):
@@ -124,6 +123,7 @@ class Pixels:
                 raise InputError(f"is a model of type '{config.model_type}', expected clip or siglip", where=name)
             self.processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", **safe)
             side = config.vision_config.image_size
+        self.side = side
         self.settings = {"extractor": "pixels", "processor": _plain(self.processor.to_dict()), "version": 1}
         try:
             shapes = {self.prepare(Image.new("RGB", size)).shape for size in ((40, 90), (90, 40))}
@@ -146,14 +146,36 @@ class Pixels:
         """The pixels of an image as one region. (K, 1, 3 * height * width)"""
         return np.stack(prepared).reshape(len(prepared), 1, -1)
 
+    def recipe(self, most_pixels: int) -> Recipe:
+        """How to make the same pixels without `transformers`; refuses a model whose pixels it would not make."""
+        about = self.processor.to_dict()
+        size = about.get("size") or {}
+        given = {
+            "side": self.side,
+            "resize": size.get("shortest_edge") or size.get("height"),
+            "cut": "shortest_edge" in size,
+            "resample": about.get("resample"),
+            "scale": about.get("rescale_factor"),
+            "mean": about.get("image_mean"),
+            "deviation": about.get("image_std"),
+            "most_pixels": most_pixels,
+        }
+        hint = "store its pixels with {extract_features()}, {model} and {pixels}"
+        try:
+            recipe = Recipe.model_validate(given)
+        except ValueError as error:
+            raise InputError("prepares images in a way that is not known here", where=self.title, hint=hint) from error
+        for width, height in ((40, 90), (91, 40), (self.side, self.side), (7, 5)):
+            values = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+            image = Image.fromarray(values)
+            if (recipe.pixels(image) != self.prepare(image).reshape(-1).astype(np.float16)).any():
+                raise InputError("prepares images in a way that is not known here", where=self.title, hint=hint)
+        return recipe
+
 
 def _prepare(processor: Any, image: Image.Image) -> NDArray[np.float32]:
     """The input pixels of a model. (3, height, width)"""
-    narrow, long = sorted(image.size)
-    if long > LONGEST * narrow:
-        raise UnusableError(f"{image.width} x {image.height} pixels, an aspect ratio above {LONGEST}")
-    if narrow < 4:  # the processor takes three pixels for three channels
-        image = image.resize((image.width * 4, image.height * 4), Image.Resampling.NEAREST)
+    image = usable(image)
     try:
         pixels = processor(images=image, return_tensors="np")["pixel_values"][0]
     except Exception as error:  # one bad image must not stop the extraction

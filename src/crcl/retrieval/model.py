@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crcl.config import Config
-from crcl.data.shards import Shards
+from crcl.data.maps.shards import Shards
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.features.encoder import Encoder, divide, encode, mean_vector

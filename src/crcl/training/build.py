@@ -9,6 +9,7 @@ from torch import nn
 
 from crcl.config import Config
 from crcl.data.batches import Batches
+from crcl.data.order import Shuffle
 from crcl.data.text.frequencies import inverse_document_frequency
 from crcl.data.text.vocabulary import Tokens
 from crcl.matchers import MATCHERS
@@ -59,6 +60,7 @@ def prepare(config: Config, data: TrainingData, *, start: Learnt | None = None) 
         standardize=data.standardize,
         workers=config.train.workers,
         pin_memory=device.type == "cuda",
+        shuffle=Shuffle(config.train.shuffle_block, config.train.shuffle_mixed),
     )
     trusted = trusted_pairs(config, data, make_batches)
     return method, make_batches(data.train.blind(), data.tokens, trusted=trusted)

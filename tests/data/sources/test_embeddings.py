@@ -12,8 +12,8 @@ from embedded import made_up, write_embeddings
 from reading import read, splits
 from tiny import call
 
+from crcl.data.maps.shards import Shards
 from crcl.data.rows.splits import HELD_OUT
-from crcl.data.shards import Shards
 from crcl.errors import InputError
 from crcl.runs.describe import describe
 

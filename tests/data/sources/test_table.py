@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 import reading as formats
 
-from crcl.data.images import skipped_text
+from crcl.data.rows.stored import skipped_text
 from crcl.data.sources import table as tables
 from crcl.errors import InputError
 

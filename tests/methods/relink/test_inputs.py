@@ -9,7 +9,7 @@ import pytest
 from embedded import made_up
 
 from crcl.data.batches import Batches, Standardize
-from crcl.data.shards import Shards
+from crcl.data.maps.shards import Shards
 from crcl.data.split import Split
 from crcl.data.text.frequencies import inverse_document_frequency
 from crcl.data.text.vectors import TextVectors

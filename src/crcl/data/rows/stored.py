@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from crcl.data.files import (
     SHOWN,
-    open_features,
     read_bytes,
     read_ids,
     refuse,
@@ -20,9 +19,11 @@ from crcl.data.files import (
     require,
     values_of_any_length,
 )
+from crcl.data.maps.shards import Shards, open_sharded_features
+from crcl.data.pictures.base import Pictures
+from crcl.data.pictures.decoded import FILE, Decoded
 from crcl.data.rows.splits import NONE, rows_of, whole_rows
 from crcl.data.rows.tables import USUAL, Columns, place
-from crcl.data.shards import Shards
 from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
@@ -37,7 +38,7 @@ _SEARCHED = 10_000  # most ids to search for a similar name; with more it would 
 class Stored:
     """Features of images, and the row of each image by its name."""
 
-    features: np.ndarray
+    features: np.ndarray | Shards | Decoded
     """(rows, R, F)."""
     row_of: Mapping[str, int]
     source: str
@@ -144,12 +145,23 @@ def _refuse_missing(name: str, rows: np.ndarray, names: list[str], listed: str, 
 
 
 def open_stored(
-    path: Path, rows: pa.Table, *, features: str | None, ids: str | None, text_features: str | None
+    path: Path,
+    rows: pa.Table,
+    *,
+    features: str | None,
+    ids: str | None,
+    text_features: str | None,
+    pictures: Callable[[], Pictures | None],
 ) -> Stored:
-    """Open the features of a table's images and the vectors of its captions, given or found beside the table."""
+    """Open the features of a table's images and the vectors of its captions, given or found beside the table.
+
+    `pictures` returns where the images lie, for features that are made of them whenever they are read.
+    """
     texts = None if text_features is None else _open_texts(path, rows, Path(text_features))
     stored, listed = _find_features(path, features, ids, by_row=texts is not None)
-    images, row_of = open_features(stored), _row_of(rows, listed)
+    row_of = _row_of(rows, listed)
+    decoded = stored.name == FILE
+    images = Decoded.open(stored, pictures(), list(row_of)) if decoded else open_sharded_features(stored)
     if listed is None and len(images) != len(rows):
         raise InputError(
             f"{len(rows)} rows, but {stored} has features of {len(images)} images; "
@@ -201,9 +213,10 @@ def _find_features(path: Path, features: str | None, ids: str | None, *, by_row:
             where=path,
             hint="pass {features}, make them with {extract_features()}, or call {audit()}, which makes them",
         )
-    require(stored, purpose="the features of the table's images")
+    if not stored.is_dir():
+        require(stored, purpose="the features of the table's images")
     named = stored.with_name(stored.name.removesuffix(".npy").removesuffix("_ims") + "_ids.txt")
-    own = [named, stored.with_name("ids.txt")]
+    own = [named, stored / "ids.txt" if stored.is_dir() else stored.with_name("ids.txt")]
     listed = Path(ids) if ids is not None else _first(*(own if stored.name.endswith("_ims.npy") else own[::-1]))
     if by_row and ids is None and not listed.is_file():
         return stored, None
@@ -240,3 +253,12 @@ def read_skipped(path: Path) -> set[str]:
             return {row[0] for row in reader if row and row != list(SKIPPED)} - {""}
     except csv.Error as error:
         raise InputError(f"{error}; expected the columns image and reason", where=path) from error
+
+
+def skipped_text(skipped: Sequence[tuple[str, str]]) -> str:
+    """The content of `skipped.csv`; all values are quoted because any may contain a line break."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerow(SKIPPED)
+    writer.writerows(skipped)
+    return text.getvalue()

@@ -102,7 +102,12 @@ class RowsSource:
     def _stored(self) -> Stored:
         where = self.location
         return open_stored(
-            Path(where.path), self.rows(), features=where.features, ids=where.ids, text_features=where.text_features
+            Path(where.path),
+            self.rows(),
+            features=where.features,
+            ids=where.ids,
+            text_features=where.text_features,
+            pictures=lambda: self.pictures,
         )
 
     def with_features(self, features: Given, ids: Names, text_features: Given) -> Source:

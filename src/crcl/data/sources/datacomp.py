@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crcl.data.archives import array_names, open_member
 from crcl.data.cleaning.judged import Judged, written_folder
 from crcl.data.cleaning.uids import write_uids
 from crcl.data.files import refuse
+from crcl.data.maps.archives import array_names, open_member
+from crcl.data.maps.shards import Shards
 from crcl.data.rows.tables import place
-from crcl.data.shards import Shards
 from crcl.data.sources.base import Layout, Location
 from crcl.data.sources.vectors import Named, Vectors, VectorsSource, count_rows, read_tables
 from crcl.errors import InputError

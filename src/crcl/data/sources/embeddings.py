@@ -20,7 +20,7 @@ import pyarrow.parquet
 from crcl.data.cleaning.judged import Judged, written_folder
 from crcl.data.cleaning.lists import write_lists
 from crcl.data.files import refuse
-from crcl.data.shards import Shards
+from crcl.data.maps.shards import Shards
 from crcl.data.sources.base import Layout, Location
 from crcl.data.sources.vectors import Named, Vectors, VectorsSource, count_rows, read_tables
 from crcl.errors import InputError

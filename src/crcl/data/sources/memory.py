@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from crcl.data.files import open_features, read_ids, refuse, refuse_duplicates
+from crcl.data.maps.shards import Shards, open_vectors
 from crcl.data.pictures.base import Pictures
 from crcl.data.pictures.dataset import DatasetImages, ending
 from crcl.data.pictures.files import Files
@@ -22,7 +23,6 @@ from crcl.data.rows.arrays import regions, vectors
 from crcl.data.rows.splits import splits_of
 from crcl.data.rows.stored import Selection, Stored, first_rows, read_split
 from crcl.data.rows.tables import USUAL, Columns, place, tidied, used_columns
-from crcl.data.shards import Shards, open_vectors
 from crcl.data.sources.base import Given, Names
 from crcl.data.sources.precomp import fitting
 from crcl.data.split import Split

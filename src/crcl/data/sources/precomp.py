@@ -1,6 +1,6 @@
 """A folder in the field's precomp layout, where each split has its own files.
 
-{split}_ims.npy    features (images, R, F), or one row per caption
+{split}_ims.npy    features (images, R, F), or one row per caption; or a folder {split}_ims of such files
 {split}_caps.txt   one caption per line
 {split}_ids.txt    the image id of each row, one per line; optional
 {split}_caps.tsv   instead of the last two (CC152K): image id, caption; no header
@@ -14,34 +14,35 @@ from pathlib import Path
 
 import numpy as np
 
-from crcl.data.files import open_features, read_ids, read_lines, refuse, refuse_duplicates, require
+from crcl.data.files import read_ids, read_lines, refuse, refuse_duplicates, require
+from crcl.data.maps.shards import Shards, open_sharded_features
 from crcl.data.rows.splits import in_order
 from crcl.data.sources.base import FolderSource, Layout
 from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean
 
-IMAGES = "_ims.npy"
+IMAGES, FOLDER = "_ims.npy", "_ims"
 _WINDOW = 128  # first rows, in which to look for repeated images
 _SAMPLES = 64  # images for which all repetitions are compared
 
 
 def recognises(path: Path) -> bool:
     """Whether a path is a folder in the field's precomp layout."""
-    return any(path.glob(f"*{IMAGES}"))
+    return bool(_stored(path))
 
 
 class PrecompSource(FolderSource):
     """A folder in the field's precomp layout."""
 
     def splits(self) -> list[str]:
-        """The splits that have a features file."""
-        return [file.name.removesuffix(IMAGES) for file in Path(self.location.path).glob(f"*{IMAGES}")]
+        """The splits that have features."""
+        return list(_stored(Path(self.location.path)))
 
     def read(self, split: str) -> Split:
         """The pairs of one split."""
         path = Path(self.location.path)
         _require_split(path, split, in_order(self.splits()))
-        images = open_features(path / f"{split}{IMAGES}")
+        images = open_sharded_features(_stored(path)[split])
         text, table, listed = (path / f"{split}{ending}" for ending in ("_caps.txt", "_caps.tsv", "_ids.txt"))
         if table.is_file() and not text.is_file():
             names, captions = _read_captions_table(table)
@@ -50,6 +51,13 @@ class PrecompSource(FolderSource):
         if not listed.is_file():
             return _arrange(images, captions, None, text=text, ids=None)
         return _arrange(images, captions, read_ids(listed), text=text, ids=listed)
+
+
+def _stored(path: Path) -> dict[str, Path]:
+    """Where the features of each split are: a file, or a folder of files."""
+    folders = (folder for folder in path.glob(f"*{FOLDER}") if any(folder.glob("*.npy")))
+    found = {folder.name.removesuffix(FOLDER): folder for folder in folders}
+    return found | {file.name.removesuffix(IMAGES): file for file in path.glob(f"*{IMAGES}")}
 
 
 def read_captions(path: Path) -> list[str]:
@@ -102,7 +110,7 @@ def _read_captions_table(path: Path) -> tuple[list[str], list[str]]:
 
 
 def _arrange(
-    images: np.ndarray, captions: list[str], names: list[str] | None, *, text: Path, ids: Path | None
+    images: np.ndarray | Shards, captions: list[str], names: list[str] | None, *, text: Path, ids: Path | None
 ) -> Split:
     """Work out the image of each caption from the counts; finds images that are stored once per caption."""
     rows, count = len(images), len(captions)
@@ -155,7 +163,7 @@ def fitting(count: int, rows: int) -> str:
     return " or ".join(choices)
 
 
-def _repetitions(images: np.ndarray, names: Sequence[str] | None) -> int:
+def _repetitions(images: np.ndarray | Shards, names: Sequence[str] | None) -> int:
     """How many consecutive rows each image takes in a file with one row per caption."""
     if names is not None:
         lengths = {len(list(run)) for _, run in groupby(names)}
@@ -165,7 +173,7 @@ def _repetitions(images: np.ndarray, names: Sequence[str] | None) -> int:
     return _repeated_rows(images)
 
 
-def _repeated_rows(images: np.ndarray) -> int:
+def _repeated_rows(images: np.ndarray | Shards) -> int:
     """The number of equal consecutive rows per image, from a sample of the file; 1 if rows are not repeated."""
     rows = len(images)
     window = _bits(images[:_WINDOW])

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from crcl.data.files import SHOWN, refuse, require
+from crcl.data.maps.shards import Shards
 from crcl.data.rows.splits import rows_of, splits_of
 from crcl.data.rows.tables import refuse_unnamed_splits
-from crcl.data.shards import Shards
 from crcl.data.sources.base import FolderSource
 from crcl.data.split import Split
 from crcl.errors import InputError, did_you_mean

@@ -30,5 +30,9 @@ class TextVectors:
         """Vectors of some captions, `(K, 1, G)` float32, and a mask `(K, 1)` that is all true."""
         return self.pairs.gather_texts(numbers)[:, None], np.ones((len(numbers), 1), dtype=bool)
 
+    def read_ahead(self, numbers: np.ndarray) -> None:
+        """Ask the system to read the vectors of some captions in the background."""
+        self.pairs.read_texts_ahead(numbers)
+
 
 Texts = Tokens | TextVectors

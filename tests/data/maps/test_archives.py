@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crcl.data.archives import array_names, open_member
+from crcl.data.maps.archives import array_names, open_member
 from crcl.errors import InputError
 
 

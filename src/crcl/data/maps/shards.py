@@ -1,11 +1,13 @@
 """Several `.npy` files read as one array, memory-mapped and never loaded as a whole."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from crcl.data.files import open_array, refuse, require_whole
+from crcl.data.files import open_array, open_features, refuse, require_whole
+from crcl.data.maps.ahead import ask_for
 from crcl.errors import InputError
 
 
@@ -39,16 +41,26 @@ class Shards:
         """Rows of all parts together."""
         return self.shape[0]
 
-    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """A copy of some rows, in the given order."""
-        rows = np.asarray(rows)
+        rows = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows)
         found = np.empty((len(rows), *self.shape[1:]), dtype=self.dtype)
+        for part, here, own in self._divided(rows):
+            require_whole(part)
+            found[here] = part[own]
+        return found
+
+    def ask_for(self, rows: np.ndarray) -> None:
+        """Ask the system to read rows in the background."""
+        for part, _, own in self._divided(rows):
+            ask_for(part, own)
+
+    def _divided(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Each part that has some of the rows, which of them these are, and their numbers within it."""
         of_part = np.searchsorted(self.offsets, rows, side="right") - 1
         for part in np.unique(of_part):
             here = of_part == part
-            require_whole(self.parts[part])
-            found[here] = self.parts[part][rows[here] - self.offsets[part]]
-        return found
+            yield self.parts[part], here, rows[here] - self.offsets[part]
 
     def place(self, row: int | np.integer) -> str:
         """The file and row within it of a row, for messages."""
@@ -58,6 +70,23 @@ class Shards:
     def as_regions(self) -> "Shards":
         """Each vector as the only region of an image, (rows, 1, size)."""
         return Shards([part[:, None, :] for part in self.parts], self.names)
+
+
+def open_sharded_features(path: Path) -> np.ndarray | Shards:
+    """Memory maps of features, (rows, R, F): of a file, or of all `.npy` files of a folder in the order of their names.
+
+    Numbers in names are ordered as numbers.
+    """
+    if not path.is_dir():
+        return open_features(path)
+    files = sorted(path.glob("*.npy"), key=lambda file: _in_parts(file.name))
+    if not files:
+        raise InputError("a folder without .npy files, expected features of shape (images, regions, size)", where=path)
+    return Shards([open_features(file) for file in files], [str(file) for file in files])
+
+
+def _in_parts(name: str) -> list[tuple[str, int]]:
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"([^0-9]*)([0-9]{0,18})", name)]
 
 
 def open_vectors(path: Path) -> np.ndarray:
