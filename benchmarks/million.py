@@ -1,6 +1,7 @@
 """A million pairs of embeddings, a fifth of them mismatched: the audit from end to end, in seconds and memory.
 
     python benchmarks/million.py FOLDER [--pairs 1000000] [--size 512] [--rate 0.2]
+    python benchmarks/million.py FOLDER --quick              # scores without training
     python benchmarks/million.py FOLDER --set method=crcl    # with another method
     python benchmarks/million.py FOLDER --sums               # relink's sums over images, against exact ones
 
@@ -24,9 +25,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from crcl.data.pairs import Pairs
 from crcl.methods.relink import sampled
+from crcl.methods.relink.fold import Fold
 from crcl.methods.relink.inputs import CaptionVectors, ImageVectors
 from crcl.methods.relink.linear import LinearModel, all_shown, divide
-from crcl.methods.relink.search import Index
 from crcl.runs.folder import Run
 
 SHARD = 100_000
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", dest="settings", action="append", default=[], help="as in crcl audit")
+    parser.add_argument("--quick", action="store_true", help="as in crcl audit")
     parser.add_argument("--sums", action="store_true", help="measure relink's sums instead of an audit")
     options = parser.parse_args()
     data = options.folder / "embeddings"
@@ -52,6 +54,7 @@ def main() -> None:
         print(sums(data))
         return
     words = [word for setting in options.settings for word in ("--set", setting)]
+    words += ["--quick"] if options.quick else []
     started = time.monotonic()
     own, resident = watched(
         [
@@ -64,7 +67,7 @@ def main() -> None:
     found = pyarrow.parquet.read_table(options.folder / "audit.parquet", columns=["row", "correspondence"])
     wrong = ~np.load(data / "truth.npy")[found["row"].to_numpy()]
     beliefs = found["correspondence"].to_numpy()
-    sizes = Run.open(options.folder / "audit" / "run").sizes
+    sizes = Run.open(options.folder / "audit" / ("quick" if options.quick else "run")).sizes
     print(
         f"{options.pairs:,} pairs of {options.size} numbers a side, {options.rate:.0%} mismatched, "
         f"{sizes['pairs']:,} judged: {seconds:.0f} s ({used.ru_utime + used.ru_stime:.0f} s of processors), "
@@ -81,14 +84,14 @@ def sums(data: Path) -> str:
     """
     pairs = Pairs.of(data).split("train")
     shown = divide(pairs.image_index, np.empty(0, np.int64), folds=4, seed=0)
-    model = LinearModel(ImageVectors(pairs, None), CaptionVectors(pairs), shown)
-    fold = sampled.Fold(model, model.fit(all_shown(len(pairs)))[0], 0, seed=0)
-    index = Index(fold.images)
-    chosen = sampled.choose(fold, index)
+    model = LinearModel(ImageVectors(pairs, None), CaptionVectors(pairs), shown, most=sampled.FITTED)
+    judges, whole = model.fit_both(all_shown(len(pairs)))
+    fold, candidates = Fold(model, judges[0], 0, seed=0), sampled.Candidates(model, whole)
+    chosen = sampled.choose(fold, candidates)
     offsets = fold.all_offsets(chosen.temperature)
     captions = np.random.default_rng(1).permutation(fold.fitted)[:CHECKED]
     captions = captions[fold.judge(captions, chosen.temperature, offsets).doubtful]
-    best = index.search(fold.texts[captions], sampled.FOUND, cells=chosen.cells)
+    best = candidates.find(fold, captions, cells=chosen.cells)
     ratios = fold.judge(captions, chosen.temperature, offsets, best).ratios.shown
     exact = []
     for caption in captions.tolist():
@@ -96,7 +99,7 @@ def sums(data: Path) -> str:
         exact.append(float(logits[fold.shown[caption]] + np.log(len(logits)) - logits.logsumexp(0)))
     error = np.abs(np.expm1(np.array(exact) - ratios))  # of the sum, relative
     return (
-        f"temperature {chosen.temperature}, {chosen.cells} of {index.cells} cells searched, "
+        f"temperature {chosen.temperature}, {chosen.cells} of {candidates.index.cells} cells searched, "
         f"recall {chosen.recall:.3f}; {len(captions)} of {CHECKED} captions in doubt, "
         f"error of their sums: median {np.median(error):.3f}, "
         f"nine of ten below {np.quantile(error, 0.9):.3f}, largest {error.max():.3f}"

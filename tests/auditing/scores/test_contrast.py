@@ -56,3 +56,21 @@ def test_a_caption_that_fits_everything_gains_nothing_by_it() -> None:
     captions[0] = normalize(images.mean(0), dim=0)  # a caption that is near to all images
     score = contrast(images, captions, torch.arange(200), temperature=0.05)
     assert score.argmin() == 0
+
+
+def test_pairs_far_below_the_best_of_their_batch_are_judged_as_exactly_as_others() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = normalize(torch.randn(60, 8, generator=generator))
+    captions = normalize(torch.randn(60, 8, generator=generator))
+    captions[0] = images[0]
+    images[1], captions[1] = torch.eye(8)[0], -torch.eye(8)[0]
+    for temperature in (0.05, 0.005):
+        sims = images.double() @ captions.double().T / temperature
+        exact = sims.diagonal() - (sims.logsumexp(0) + sims.logsumexp(1)) / 2 + np.log(60)
+        found = batch_contrast(images, captions, temperature)
+        torch.testing.assert_close(found.double(), temperature * exact, atol=1e-6, rtol=1e-6)
+    lonely = torch.stack([torch.eye(3)[0], torch.eye(3)[1]])
+    apart = torch.stack([torch.eye(3)[0], -torch.eye(3)[1]])  # the second caption fits nothing: cosines 0 and -1
+    found = batch_contrast(lonely, apart, 0.005)
+    assert torch.isfinite(found).all()
+    assert float(found[1]) < -0.4

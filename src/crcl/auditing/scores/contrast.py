@@ -16,6 +16,7 @@ from torch import Tensor
 
 TEMPERATURE = 0.01
 BATCH, PASSES = 4096, 5
+_LEAST = 1e-20  # smaller sums have lost terms that are too small for float32
 
 
 def contrast(
@@ -50,6 +51,18 @@ def contrast(
 
 def batch_contrast(images: Tensor, texts: Tensor, temperature: float) -> Tensor:
     """The score of each pair of one batch: image i with caption i. (b,)"""
-    sims = images @ texts.T / temperature
-    beside = (sims.logsumexp(1) + sims.logsumexp(0)) / 2 - math.log(len(sims))
-    return temperature * (sims.diagonal() - beside)
+    sims = (images @ texts.T).div_(temperature)
+    own, largest = sims.diagonal().clone(), sims.max()
+    likeness = sims.sub_(largest).exp_()  # once, for rows and columns
+    of_images = _log_sums(likeness.sum(1), largest, images, texts, temperature)
+    of_texts = _log_sums(likeness.sum(0), largest, texts, images, temperature)
+    return temperature * (own - (of_images + of_texts) / 2 + math.log(len(sims)))
+
+
+def _log_sums(sums: Tensor, largest: Tensor, ones: Tensor, others: Tensor, temperature: float) -> Tensor:
+    """The logarithms of sums `(b,)` of exponentials that `largest` was subtracted from; exact where they are tiny."""
+    found = sums.log() + largest
+    tiny = (sums < _LEAST).nonzero()[:, 0]
+    if len(tiny):
+        found[tiny] = (ones[tiny] @ others.T / temperature).logsumexp(1)
+    return found

@@ -60,26 +60,48 @@ class LinearModel:
         shown: Shown,
         *,
         dimensions: int = DIMENSIONS,
+        most: int | None = None,
         seed: int = 0,
     ) -> None:
+        """Read the vectors once, for their covariances.
+
+        Args:
+            images: Vectors of images.
+            texts: Vectors of captions, or their bags of words.
+            shown: The pairs.
+            dimensions: Dimensions of the space.
+            most: Of more pairs than this, a random sample of so many is fitted; None: all are.
+            seed: Seed of that sample, and of others.
+        """
         self.images = images
         self.texts = texts
         self.shown = shown
         self.dimensions = dimensions
         self.seed = seed
         self.folds = int(shown.folds.max(initial=0)) + 1
-        self.image_side = _moments(images, np.arange(len(images)), VECTORS)
-        self.text_side = _moments(texts, np.flatnonzero(shown.fitted), WORDS if texts.sparse else VECTORS)
+        rng = np.random.default_rng([_STREAM, seed, 2])
+        self.read = _sample(shown.fitted, most, rng)
+        """(N,) bool, the pairs that fits read"""
+        some_images = np.flatnonzero(_sample(np.ones(len(images), dtype=bool), most, rng))
+        self.image_side = _moments(images, some_images, VECTORS)
+        self.text_side = _moments(texts, np.flatnonzero(self.read), WORDS if texts.sparse else VECTORS)
 
     def fit(self, beliefs: Beliefs) -> list[Projections]:
         """A model for each fold, fitted on the other folds, weighted by the beliefs."""
-        parts = [self._products(beliefs, fold) for fold in range(self.folds)]
-        # added up, not subtracted from a total: no rounding of the fold's own products may reach its judge
-        return [self._fit(_Products.add([*parts[:fold], *parts[fold + 1 :]])) for fold in range(self.folds)]
+        return self._fits([self._products(beliefs, fold) for fold in range(self.folds)])
 
     def fit_all(self, beliefs: Beliefs) -> Projections:
         """One model of all pairs, to match images and captions that are not among them."""
         return self._fit(_Products.add([self._products(beliefs, fold) for fold in range(self.folds)]))
+
+    def fit_both(self, beliefs: Beliefs) -> tuple[list[Projections], Projections]:
+        """The models of `fit`, and that of `fit_all`."""
+        parts = [self._products(beliefs, fold) for fold in range(self.folds)]
+        return self._fits(parts), self._fit(_Products.add(parts))
+
+    def _fits(self, parts: "list[_Products]") -> list[Projections]:
+        # added up, not subtracted from a total: no rounding of the fold's own products may reach its judge
+        return [self._fit(_Products.add([*parts[:fold], *parts[fold + 1 :]])) for fold in range(self.folds)]
 
     def fold_vectors(self, fold: int, model: Projections) -> FoldVectors:
         """The vectors by which the captions of a fold are judged."""
@@ -92,7 +114,7 @@ class LinearModel:
     def _products(self, beliefs: Beliefs, fold: int) -> "_Products":
         """Weighted sums over the pairs of one fold, of images and captions less their shift."""
         image_shift, text_shift = self._shifts
-        rows = np.flatnonzero((self.shown.folds == fold) & self.shown.taught)
+        rows = np.flatnonzero((self.shown.folds == fold) & self.shown.taught & self.read)
         found = _Products.zeros(self.images.size, self.texts.size)
         for part in np.array_split(rows, max(len(rows) // 4096, 1)):
             weights, numbers = _weights(beliefs, self.shown.images, part)
@@ -145,6 +167,15 @@ class _Products:
             total.images += part.images
             total.texts += part.texts
         return total
+
+
+def _sample(among: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
+    """At most so many at random of those that are marked, as marks. (N,) bool"""
+    if most is None or among.sum() <= most:
+        return among
+    found = np.zeros_like(among)
+    found[rng.permutation(np.flatnonzero(among))[:most]] = True
+    return found
 
 
 def all_shown(pairs: int) -> Beliefs:

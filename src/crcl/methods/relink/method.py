@@ -167,7 +167,8 @@ class Relink:
                 search.library(batches.pairs.images)  # refuses before long work
             images, texts = self._rows(batches)
             shown = self._shown(batches)
-            self._model = LinearModel(images, texts, shown, dimensions=self._dimensions(), seed=batches.seed)
+            most = sampled.FITTED if batches.pairs.images > sampled.EXACT else None
+            self._model = LinearModel(images, texts, shown, dimensions=self._dimensions(), most=most, seed=batches.seed)
         return self._model
 
     def _rows(self, batches: Batches) -> tuple[Rows, Rows]:
@@ -195,11 +196,12 @@ class Relink:
         """One round of the linear model: fit on the beliefs, then judge."""
         model = self._linear_model(batches)
         told = self.told
-        projections = model.fit(told)
         near = self.temperature or None
         if len(model.images) > sampled.EXACT:
-            ratios, prior = sampled.judge(model, projections, near=near, seed=batches.seed)
+            last = self.rounds + 1 == rounds_of(batches)
+            projections, ratios, prior = sampled.run_round(model, told, last=last, near=near, seed=batches.seed)
         else:
+            projections = model.fit(told)
             vectors = [model.fold_vectors(fold, one) for fold, one in enumerate(projections)]
             siblings = Siblings(told.shown, self.together) if self.rounds >= linear.ALONE else None
             ratios, prior = linear.judge(vectors, model.shown, siblings, near=near, seed=batches.seed)

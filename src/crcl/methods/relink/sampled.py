@@ -6,29 +6,33 @@ is unbiased whatever the index misses: what is missed makes the error larger. If
 smallest of the K found, the relative standard error of the sum is at most sqrt(M / (S K)) / 2 with S sampled of M
 images. It is far smaller where few images carry the sum, as they do for a caption whose image is in the data.
 
-A caption is searched for only if its shown image is in doubt: if an image as similar as can be, were there one, would
-take the belief away. Offsets a(i) are means over a random sample of captions without the most similar one, where
-`posterior` leaves out the caption that is judged.
+One index serves all folds: it has the images as a model of all pairs sees them, and proposes candidates, which the
+judge of the caption's fold then compares. A caption is searched for only if its shown image is in doubt: if an image
+as similar as can be, were there one, would take the belief away. Offsets a(i) are means over a random sample of
+captions without the most similar one, where `posterior` leaves out the caption that is judged.
+
+Models are fitted on a random sample of the pairs, and the first round judges these alone, by the sample of images:
+nothing but the weights of the next fit comes from it.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from crcl.methods.relink import posterior
 from crcl.methods.relink.cca import Projections
+from crcl.methods.relink.fold import NEVER, Fold
 from crcl.methods.relink.linear import LinearModel, image_vectors, text_vectors
-from crcl.methods.relink.posterior import Prior, Ratios
+from crcl.methods.relink.posterior import Beliefs, Prior, Ratios
 from crcl.methods.relink.search import Best, Index, search_all
 
 EXACT = 100_000
 """Most images that every caption is compared with."""
 ROUNDS = 2
 """Rounds of fits and beliefs: with so many pairs further ones change little."""
-IMAGES, CAPTIONS = 8192, 2048
-"""Images in the sample, and captions that offsets are taken from, of each fold."""
+FITTED = 2**18
+"""Pairs that fits read: a random sample, which tells moments of some hundred numbers to half a percent."""
 FOUND = 32
 """Most similar images that are searched for."""
 TRIED = 2000
@@ -37,63 +41,144 @@ RECALL, CLOSE = 0.995, 0.1
 """Share of doubtful tried captions that the index must give the log-ratio of the exact search, within `CLOSE`."""
 FEWEST_CELLS, MOST_CELLS = 8, 128
 """Cells of the index to search: doubled until `RECALL` is reached."""
-SURE = float(np.log(1000))
-"""Log-ratio from which on a shown image is believed whatever the rate of mismatches."""
-_CELLS = 2**22  # similarities computed at a time: 16 MB
-_NEVER = -1e4  # log-ratio of images that are not known
+_RESCORED = 2**23  # numbers of candidates' vectors at a time: 32 MB
 _STREAM = 0x5A3F  # keeps the random numbers of samples apart from others drawn with the same seed
 
 
+def run_round(
+    model: LinearModel, told: Beliefs, *, last: bool, near: float | None = None, seed: int = 0
+) -> tuple[list[Projections], Ratios, Prior]:
+    """Fit the judge of each fold on the beliefs, then judge: all captions in the last round, else those that fits read.
+
+    Args:
+        model: The linear model.
+        told: The beliefs so far.
+        last: Whether this is the last round.
+        near: A temperature to start the search for the temperature from.
+        seed: Seed of samples.
+    """
+    if not last:
+        projections = model.fit(told)
+        return projections, *judge_read(model, projections, near=near, seed=seed)
+    projections, whole = model.fit_both(told)
+    return projections, *judge(model, projections, whole, near=near, seed=seed)
+
+
 def judge(
-    model: LinearModel, projections: list[Projections], *, near: float | None = None, seed: int = 0
+    model: LinearModel,
+    projections: list[Projections],
+    whole: Projections,
+    *,
+    near: float | None = None,
+    seed: int = 0,
 ) -> tuple[Ratios, Prior]:
-    """Log-ratios of all captions, each by the model of its fold, at the temperature that explains a sample best."""
+    """Log-ratios of all captions, each by the model of its fold, at the temperature that explains a sample best.
+
+    `whole` is a model of all pairs, in whose space images are searched for.
+    """
+    candidates = Candidates(model, whole, seed=seed)
     found = Ratios.empty(len(model.shown.images), min(posterior.OTHERS, len(model.images) - 1))
     chosen: Choice | None = None
     for number, one in enumerate(projections):
         fold = Fold(model, one, number, seed=seed)
-        index = Index(fold.images, seed=seed)
-        chosen = chosen or choose(fold, index, near=near, seed=seed)
-        judge_fold(fold, index, chosen, found)
-        del fold, index  # one is in memory at a time
+        chosen = chosen or choose(fold, candidates, near=near, seed=seed)
+        judge_fold(fold, candidates, chosen, found)
+        del fold  # one is in memory at a time
     assert chosen is not None
     rate, _ = posterior.fit_rate(found.shown[model.shown.fitted])
     return found, Prior(chosen.temperature, rate)
 
 
-def judge_fold(fold: "Fold", index: Index, chosen: "Choice", found: Ratios) -> None:
+def judge_read(
+    model: LinearModel, projections: list[Projections], *, near: float | None = None, seed: int = 0
+) -> tuple[Ratios, Prior]:
+    """Log-ratios of the captions that fits read, without those of other images; other captions keep full belief."""
+    found = Ratios.empty(len(model.shown.images), min(posterior.OTHERS, len(model.images) - 1))
+    found.shown[:], found.images[:], found.others[:] = -NEVER, 0, NEVER
+    temperature: float | None = None
+    for number, one in enumerate(projections):
+        fold = Fold(model, one, number, seed=seed, read_only=True)
+        temperature = temperature or _fit_temperature(fold, None, near=near, seed=seed)
+        judged = fold.judge(np.arange(len(fold.rows)), temperature, fold.all_offsets(temperature))
+        found.shown[fold.rows] = judged.ratios.shown
+    assert temperature is not None
+    rate, _ = posterior.fit_rate(found.shown[model.read])
+    return found, Prior(temperature, rate)
+
+
+class Candidates:
+    """Images that captions may belong to: proposed by an index of all images, compared by the judge of a fold."""
+
+    def __init__(self, model: LinearModel, whole: Projections, *, seed: int = 0) -> None:
+        self.texts = model.texts
+        self.whole = whole
+        self.index = Index(image_vectors(model.images, whole), seed=seed)
+
+    def find(self, fold: Fold, captions: np.ndarray, *, cells: int) -> Best:
+        """The images found for captions of a fold, by their places in it, the most similar to the fold's judge first.
+
+        Args:
+            fold: The fold.
+            captions: Their places in the fold.
+            cells: Cells of the index to search.
+        """
+        proposed = self.index.search(text_vectors(self.texts, self.whole, fold.rows[captions]), FOUND, cells=cells)
+        similarities = torch.empty_like(proposed.similarities)
+        size = max(_RESCORED // (FOUND * fold.images.shape[1]), 1)
+        for start in range(0, len(captions), size):
+            numbers = proposed.numbers[start : start + size]
+            own = fold.texts[captions[start : start + size]]
+            compared = torch.einsum("nd,nkd->nk", own, fold.images[numbers.clamp_min(0)])
+            similarities[start : start + size] = compared.masked_fill(numbers < 0, -torch.inf)
+        order = similarities.argsort(dim=1, descending=True, stable=True)
+        return Best(similarities.gather(1, order), proposed.numbers.gather(1, order))
+
+
+def judge_fold(fold: Fold, candidates: Candidates, chosen: "Choice", found: Ratios) -> None:
     """Log-ratios of the captions of a fold, written into those of all captions."""
     offsets = fold.all_offsets(chosen.temperature)
     judged = fold.judge(np.arange(len(fold.rows)), chosen.temperature, offsets)
     judged.write(fold.rows, found)
     doubtful = np.flatnonzero(judged.doubtful)
     if len(doubtful):
-        best = index.search(fold.texts[doubtful], FOUND, cells=chosen.cells)
+        best = candidates.find(fold, doubtful, cells=chosen.cells)
         fold.judge(doubtful, chosen.temperature, offsets, best).write(fold.rows[doubtful], found)
 
 
-def choose(fold: "Fold", index: Index, *, near: float | None = None, seed: int = 0) -> "Choice":
+def choose(fold: Fold, candidates: Candidates, *, near: float | None = None, seed: int = 0) -> "Choice":
     """The temperature that explains a sample of captions best, and the cells to search."""
-    tried = np.random.default_rng([_STREAM, seed]).permutation(fold.fitted)[:TRIED]
+    tried = _tried(fold, seed)
     best = search_all(fold.images, fold.texts[tried], FOUND)
-    needed = torch.cat([fold.sample, fold.shown[tried], best.numbers.flatten()]).unique()
-
-    def try_temperature(temperature: float) -> np.ndarray:
-        return fold.judge(tried, temperature, fold.offsets(temperature, needed), best).ratios.shown
-
-    temperature = posterior.fit_prior(try_temperature, near=near).temperature
+    temperature = _fit_temperature(fold, best, near=near, seed=seed)
     offsets = fold.all_offsets(temperature)
     doubtful = np.flatnonzero(fold.judge(tried, temperature, offsets).doubtful)
     exact = fold.judge(tried, temperature, offsets, best).ratios.shown[doubtful]
     cells, recall = FEWEST_CELLS, 1.0
     while len(doubtful):
-        found = index.search(fold.texts[tried[doubtful]], FOUND, cells=cells)
+        found = candidates.find(fold, tried[doubtful], cells=cells)
         ratios = fold.judge(tried[doubtful], temperature, offsets, found).ratios.shown
         recall = float(np.mean(np.abs(ratios - exact) <= CLOSE))
-        if recall >= RECALL or cells >= min(MOST_CELLS, index.cells):
+        if recall >= RECALL or cells >= min(MOST_CELLS, candidates.index.cells):
             break
         cells *= 2
     return Choice(temperature, cells, recall)
+
+
+def _fit_temperature(fold: Fold, best: Best | None, *, near: float | None, seed: int) -> float:
+    """The temperature that explains a sample of captions best, whose most similar images may be known."""
+    tried = _tried(fold, seed)
+    known = [] if best is None else [best.numbers.flatten()]
+    needed = torch.cat([fold.sample.numbers, fold.shown[tried], *known]).unique()
+
+    def try_temperature(temperature: float) -> np.ndarray:
+        return fold.judge(tried, temperature, fold.offsets(temperature, needed), best).ratios.shown
+
+    return posterior.fit_prior(try_temperature, near=near).temperature
+
+
+def _tried(fold: Fold, seed: int) -> np.ndarray:
+    """The captions of a fold that the temperature is fitted on, by their places in it."""
+    return np.random.default_rng([_STREAM, seed]).permutation(fold.fitted)[:TRIED]
 
 
 @dataclass(frozen=True)
@@ -105,128 +190,3 @@ class Choice:
     """Cells of the index to search."""
     recall: float
     """Share of the doubtful captions tried that so many cells give the log-ratio of the exact search."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Log-ratios of n captions."""
-
-    ratios: Ratios
-    doubtful: np.ndarray
-    """(n,) bool, whether an image as similar as can be would take away the belief in the shown one"""
-
-    @classmethod
-    def join(cls, parts: "list[Judged]") -> "Judged":
-        """The log-ratios of captions one after the other."""
-        names = vars(parts[0].ratios)
-        ratios = {name: np.concatenate([getattr(part.ratios, name) for part in parts]) for name in names}
-        return cls(Ratios(**ratios), np.concatenate([part.doubtful for part in parts]))
-
-    def write(self, rows: np.ndarray, found: Ratios) -> None:
-        """Write the log-ratios into those of all captions, at these rows."""
-        for name, values in vars(self.ratios).items():
-            getattr(found, name)[rows] = values
-
-
-class Fold:
-    """The captions of a fold with their judge, a sample of images, and one of captions."""
-
-    def __init__(self, model: LinearModel, projections: Projections, fold: int, *, seed: int) -> None:
-        rng = np.random.default_rng([_STREAM, seed, fold])
-        self.rows = np.flatnonzero(model.shown.folds == fold)
-        self.fitted = np.flatnonzero(model.shown.fitted[self.rows])  # places in `rows`, as everywhere below
-        self.shown = torch.from_numpy(model.shown.images[self.rows])
-        self.images = image_vectors(model.images, projections)
-        self.texts = text_vectors(model.texts, projections, self.rows)
-        self.sample = torch.from_numpy(np.sort(rng.permutation(len(model.images))[:IMAGES]))
-        self.sampled_images = self.images[self.sample]
-        self.place = _places(self.sample, len(self.images))
-        asked = np.sort(rng.permutation(self.fitted)[:CAPTIONS])
-        self.asked, self.asked_show = self.texts[asked], self.shown[asked]
-        self._offsets: dict[float, Tensor] = {}
-
-    def all_offsets(self, temperature: float) -> Tensor:
-        """a(i) of all images, computed once for a temperature. (M,)"""
-        if temperature not in self._offsets:
-            self._offsets = {temperature: self.offsets(temperature)}
-        return self._offsets[temperature]
-
-    def offsets(self, temperature: float, numbers: Tensor | None = None) -> Tensor:
-        """a(i) of all images, or of some; the others stay unknown. (M,)
-
-        Captions shown with i do not count, nor the most similar one: it may be a stray caption that belongs to i.
-        """
-        chosen = torch.arange(len(self.images)) if numbers is None else numbers
-        place = _places(chosen, len(self.images))[self.asked_show]  # of the image that each caption shows
-        asked = self.asked.T / temperature
-        known = torch.empty(len(chosen))
-        for part in _parts(len(chosen), len(self.asked)):
-            own = ((place >= part.start) & (place < part.stop)).nonzero()[:, 0]
-            logits = (self.images[part] if numbers is None else self.images[chosen[part]]) @ asked
-            logits[place[own] - part.start, own] = -torch.inf
-            logits.scatter_(1, logits.argmax(1, keepdim=True), -torch.inf)
-            known[part] = logits.logsumexp(1)
-        shown = torch.bincount(place[place >= 0], minlength=len(chosen))
-        known = known.clamp_min(-1 / temperature) - (len(self.asked) - shown - 1).clamp_min(1).log()
-        return torch.full((len(self.images),), torch.nan).index_copy_(0, chosen, known)
-
-    def judge(self, captions: np.ndarray, temperature: float, offsets: Tensor, best: Best | None = None) -> Judged:
-        """Log-ratios of some captions of the fold, of other images only where they were searched for.
-
-        Args:
-            captions: Their places in the fold.
-            temperature: τ.
-            offsets: a(i), `(M,)`.
-            best: The most similar images of these captions, if they were searched for.
-        """
-        parts = [
-            self._judge(captions[part], temperature, offsets, None if best is None else best[part])
-            for part in _parts(len(captions), len(self.sample))
-        ]
-        return Judged.join(parts)
-
-    def _judge(self, captions: np.ndarray, temperature: float, offsets: Tensor, best: Best | None) -> Judged:
-        images, others = len(self.images), min(posterior.OTHERS, len(self.images) - 1)
-        shown, texts = self.shown[captions], self.texts[captions] / temperature
-        own = (texts * self.images[shown]).sum(1) - offsets[shown]
-        if best is None:
-            numbers, found = shown.new_empty(len(texts), 0), texts.new_empty(len(texts), 0)
-        else:
-            numbers = best.numbers.masked_fill(best.numbers == shown[:, None], -1)
-            found = (best.similarities / temperature - offsets[numbers]).masked_fill(numbers < 0, -torch.inf)
-        rest = self._rest(texts, offsets, torch.cat([shown[:, None], numbers], dim=1))
-        rest += (images - 1 - found.isfinite().sum(1)).log()
-        total = torch.cat([own[:, None], found, rest[:, None]], dim=1).logsumexp(1)
-        scale = float(np.log(images)) - total
-        # where fewer are known, an image that is not believed at all takes their places
-        found = torch.nn.functional.pad(found, (0, others), value=-torch.inf)
-        numbers = torch.nn.functional.pad(numbers, (0, others)).where(found.isfinite(), (shown[:, None] + 1) % images)
-        best_found, place = found.topk(others, dim=1)
-        perfect = 1 / temperature - offsets[self.sample].mean()
-        doubtful = own + float(np.log(images)) - torch.logaddexp(total, perfect) < SURE
-        ratios = Ratios(
-            (own + scale).numpy(),
-            numbers.gather(1, place).numpy(),
-            (best_found + scale[:, None]).clamp_min(_NEVER).numpy(),
-        )
-        return Judged(ratios, doubtful.numpy())
-
-    def _rest(self, texts: Tensor, offsets: Tensor, known: Tensor) -> Tensor:
-        """Log of the mean term of sampled images that are not `known` `(n, K)`, for captions divided by τ. (n,)"""
-        logits = torch.addmm(-offsets[self.sample], texts, self.sampled_images.T)
-        place = self.place[known].masked_fill(known < 0, -1)
-        row, column = (place >= 0).nonzero(as_tuple=True)
-        logits[row, place[row, column]] = -torch.inf
-        left = len(self.sample) - (place >= 0).sum(1)
-        return logits.logsumexp(1) - left.clamp_min(1).log()
-
-
-def _places(numbers: Tensor, images: int) -> Tensor:
-    """The place of each image among `numbers`, -1 if it is not there. (M,)"""
-    return torch.full((images,), -1).index_copy_(0, numbers, torch.arange(len(numbers)))
-
-
-def _parts(rows: int, columns: int) -> list[slice]:
-    """Slices of the rows of a matrix of so many columns."""
-    size = max(_CELLS // columns, 1)
-    return [slice(start, start + size) for start in range(0, max(rows, 1), size)]

@@ -44,12 +44,13 @@ class Index:
     """Unit vectors of images, to be searched by inner product. The same vectors and seed give the same index."""
 
     def __init__(self, images: Tensor, *, seed: int = 0) -> None:
-        """Index unit vectors `(M, D)`; `seed` is that of k-means."""
+        """Index unit vectors `(M, D)`, kept as float16; `seed` is that of k-means."""
         count, size = images.shape
         faiss = library(count)
         self.cells = divided.cell_count(count)
         self._centres = faiss.IndexFlatIP(size)  # the index does not keep it alive
-        self._index = faiss.IndexIVFFlat(self._centres, size, self.cells, faiss.METRIC_INNER_PRODUCT)
+        halves, by_product = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+        self._index = faiss.IndexIVFScalarQuantizer(self._centres, size, self.cells, halves, by_product, False)
         divided.find_centres(self._index, images.numpy(), seed=seed)
         self._index.add(images.numpy())
 
