@@ -1,6 +1,7 @@
 """What several test files share: small made-up pairs, and the recorded numbers."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,9 @@ import torch
 from crcl.data.split import Split
 
 torch.set_num_threads(1)  # the same sums in every process
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells start what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run: a red test means a change of the code, and a slow machine is no failure.
 hypothesis.settings.register_profile("crcl", deadline=None, derandomize=True, max_examples=50)

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn import drawn
 from PIL import Image
 from reading import read
 from safetensors.torch import load_file, save_file
 from small_clip import LONGEST, SIDE, draw_scenes, save_clip
+from tarred import write_tars
 from tiny import Answer, Stop, StopAfter, assert_same_runs, call
 
 from crcl import config
@@ -204,10 +206,12 @@ def test_the_commands_of_the_page_run_and_the_run_outlives_the_model(
     shutil.copy(table, "pairs.csv")
     shutil.copytree(table.parent / "images", "photos")
     shutil.copytree(models["clip"], "MODEL")
+    write_tars(drawn(40, 1), tmp_path / "tars")
     page = (Path(__file__).parents[2] / "docs/clip.md").read_text("utf-8").replace("\\\n", " ")
     commands = [shlex.split(line)[1:] for line in page.splitlines() if line.startswith("    crcl ")]
     told = [words[0] for words in commands]
-    assert told == ["features", "import", "evaluate", "audit", "train", "evaluate", "audit", "export"]
+    stored = ["features", "import", "evaluate", "audit", "train", "evaluate", "audit", "export"]
+    assert told == [*stored, "train", "evaluate"]
     settings = [word for setting in QUICK for word in ("--set", setting)]
     for words in commands:
         answer = crcl(*words, *(settings if words[0] == "train" else []))

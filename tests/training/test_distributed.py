@@ -79,6 +79,9 @@ BY_EVAL_MODE = ("bow-eval", "bow-decl", "sgr-decl", "bow-ncr")
 """Those that judge pairs in eval mode. A bias before a BatchNorm has a gradient of 0 but for rounding, of which AdamW
 makes steps of full size. The running mean follows these late, so that eval mode shows them."""
 
+ONE_RANK = 100 / 16
+"""What one of the 16 captions of dev adds to rSum: two images that are nearly level may change places by rounding."""
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -105,7 +108,7 @@ def test_several_processes_train_what_one_trains(trained: Path, name: str, proce
     alone, shared = (Run.open(trained / str(count) / name) for count in (1, processes))
     for epoch, (one, other) in enumerate(zip(alone.metrics(), shared.metrics(), strict=True)):
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-3 if epoch else 1e-5)  # rounding grows
-        assert other["dev"]["rsum"] == pytest.approx(one["dev"]["rsum"])
+        assert other["dev"]["rsum"] == pytest.approx(one["dev"]["rsum"], abs=ONE_RANK)
     exact = 5e-3 if name in BY_EVAL_MODE else 1e-4
     np.testing.assert_allclose(shared.load_ledger(), alone.load_ledger(), atol=exact)
 
