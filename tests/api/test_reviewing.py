@@ -57,4 +57,4 @@ def test_a_file_with_errors_is_refused_as_a_whole(run: Run, tmp_path: Path, word
     assert f"{file}:3: 'maybe' is no verdict" in answer.err
     assert not (run.path / "verdicts.sqlite").exists()
     answer = words("verdicts", "merge", run.path, file)
-    assert (answer.code, answer.err) == (2, "crcl: ACTION: 'merge' is none; give export or import\n")
+    assert (answer.code, answer.err) == (2, "crcl: ACTION: 'merge' is neither export nor import\n")

@@ -111,8 +111,11 @@ def test_an_address_that_others_reach_needs_a_token() -> None:
 
 def test_a_port_in_use_is_told() -> None:
     taken = listen("127.0.0.1", 0)
-    with pytest.raises(InputError, match="cannot listen"):
+    with pytest.raises(InputError, match=r"cannot listen.*name another port"):
         listen("127.0.0.1", taken.getsockname()[1])
     taken.close()
+    for host in ("192.0.2.1", "nowhere.invalid"):
+        with pytest.raises(InputError, match=r"cannot listen.*name an address of this machine as host"):
+            listen(host, 0)
     with pytest.raises(InputError, match="65535"):
         listen("127.0.0.1", 70000)

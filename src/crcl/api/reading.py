@@ -23,6 +23,8 @@ from crcl.features.choice import choose_encoder, choose_extractor
 from crcl.features.extract import Extracted, extract
 from crcl.features.sentences import check_way
 from crcl.features.texts import ExtractedTexts
+from crcl.retrieval.engines.addresses import is_address
+from crcl.retrieval.engines.remote import RemoteIndex
 from crcl.retrieval.index.folder import Index, is_index
 from crcl.retrieval.model import Model
 from crcl.runs.describe import describe
@@ -88,7 +90,8 @@ def info(path: Any = None) -> list[tuple[str, ...]]:
     """Facts about data or a run: counts and shapes, settings and progress; without either, all settings.
 
     Args:
-        path: A run, an index, pairs, or anything that `read` takes; None for the settings of a training.
+        path: A run, an index or its address in an engine, pairs, or anything that `read` takes; None for the settings
+            of a training.
 
     Returns:
         Names with facts, in the order to show them; or each setting with its type, default and meaning.
@@ -99,8 +102,11 @@ def info(path: Any = None) -> list[tuple[str, ...]]:
     """
     if path is None:
         return [tuple(key) for key in describe_keys()]
-    if isinstance(path, Index):
+    if isinstance(path, Index | RemoteIndex):
         return [*path.facts()]
+    if is_address(path):
+        with RemoteIndex.open(path) as remote:
+            return [*remote.facts()]
     if isinstance(path, Run | Model):
         path = path_of(path)
     if isinstance(path, str | Path) and is_index(path):

@@ -17,7 +17,7 @@ from crcl.data.pictures.files import Files
 from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.progress import Progress
-from crcl.retrieval.engines.addresses import FORMS, is_address
+from crcl.retrieval.engines.addresses import FORMS, NO_ADDRESS, is_address, without_credentials
 from crcl.retrieval.engines.remote import RemoteIndex, write
 from crcl.retrieval.index.building import Work, create, run_digest
 from crcl.retrieval.index.building import add as add_to
@@ -125,7 +125,7 @@ def index_to(
         'vse'
     """
     if not is_address(url):
-        raise InputError("not the address of an engine", where="url", hint=f"expected {FORMS}")
+        raise InputError(NO_ADDRESS, where=without_credentials(url), hint=f"expected {FORMS}")
     model = open_model(run, device=device, memory=memory)
     with TemporaryDirectory(prefix="crcl-") as made:
         pairs = _pairs(model, data, images, Path(made), receiver(progress))
@@ -223,6 +223,8 @@ def _opened(index: Index | RemoteIndex | str | Path) -> Iterator[Index | RemoteI
     if isinstance(index, str) and is_address(index):
         with RemoteIndex.open(index) as remote:
             yield remote
+    elif isinstance(index, str) and "://" in index:
+        raise InputError(NO_ADDRESS, where=without_credentials(index), hint=f"expected {FORMS}")
     else:
         yield index if isinstance(index, Index | RemoteIndex) else Index.open(index)
 
@@ -274,7 +276,7 @@ def _about(model: Model, pairs: Pairs, first: np.ndarray) -> About:
 def _check_candidates(candidates: int, k: int) -> None:
     if candidates < k:
         what = f"{candidates} candidates are fewer than the {k} to return"
-        raise InputError(what, hint="set {candidates} to at least {k}")
+        raise InputError(what, hint=f"set {{candidates}} to at least {k}, or {{k}} to less")
 
 
 def _check_folder(path: Path, *, add: bool, overwrite: bool) -> None:

@@ -37,4 +37,11 @@ _COMMANDS = {
     "import_verdicts": "verdicts import",
     "inject_noise": "noise",
 }
-_OPTIONS = {"whole": "--global", "similarities": "--save-sims", "settings": "--set", "run": "-o", "path": "-o"}
+_OPTIONS = {
+    "whole": "--global",
+    "similarities": "--save-sims",
+    "settings": "--set",
+    "run": "-o",
+    "path": "-o",
+    "k": "-k",
+}

@@ -44,7 +44,8 @@ def index(
     """
     if to is not None:
         if output is not None or add or recall is not None:
-            raise InputError("an engine needs no folder, adds what it lacks, and has settings of its own", where=_TO)
+            what = "an engine needs no folder, adds what it lacks, and has settings of its own"
+            raise InputError(what, where=_TO, hint="leave --out, --add and --recall out")
         remote = crcl.index_to(
             run,
             to,

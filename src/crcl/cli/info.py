@@ -11,13 +11,14 @@ from crcl.cli.console import out, say
 from crcl.cli.options import CaptionColumn, Features, Ids, ImageColumn, Layout, TextFeatures, pairs_of
 from crcl.data.sources import layout_of
 from crcl.errors import InputError
+from crcl.retrieval.engines.addresses import is_address
 from crcl.retrieval.index.folder import is_index
 from crcl.runs.card import model_card
 
 
 def info(
     path: Annotated[
-        Path | None, typer.Argument(help="Data, a run folder or an index; all settings, if not given.")
+        str | None, typer.Argument(help="Data, a run folder or an index; all settings, if not given.")
     ] = None,
     card: Annotated[
         bool, typer.Option("--card", help="A model card of the run as Markdown: data, noise, settings, scores, limits.")
@@ -36,7 +37,7 @@ def info(
     if card:
         if path is None:
             raise InputError("a model card describes a run", hint="name a run folder")
-        print(model_card(path), end="")
+        print(model_card(Path(path)), end="")
         return
     if path is None:
         table = Table("key", "type", "default", "meaning", box=None, pad_edge=False)
@@ -44,10 +45,10 @@ def info(
             table.add_row(*setting)
         out.print(table)
         return
-    source: Path | crcl.Pairs = path
-    if not is_index(path) and layout_of(path, layout) is not None:
+    source: str | crcl.Pairs = path
+    if not is_address(path) and not is_index(path) and layout_of(Path(path), layout) is not None:
         source = pairs_of(
-            path,
+            Path(path),
             features=features,
             text_features=text_features,
             ids=ids,

@@ -15,6 +15,7 @@ import crcl
 from crcl.api.searching import CANDIDATES
 from crcl.cli.console import out, say
 from crcl.cli.options import Candidates, Device, Rerank
+from crcl.retrieval.index.hits import check_sheet
 from crcl.terminal import printable
 
 
@@ -44,6 +45,8 @@ def search(
 
     Example: `crcl search first.index "two dogs run on a beach" -k 5 --open`
     """
+    if sheet is not None:
+        check_sheet(sheet)
     hits = crcl.search(
         index,
         query,

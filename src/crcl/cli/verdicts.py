@@ -40,7 +40,7 @@ def verdicts(
     takes off again.
     """
     if action not in ACTIONS:
-        raise InputError(f"'{action}' is none", where="ACTION", hint="give export or import")
+        raise InputError(f"'{action}' is neither export nor import", where="ACTION")
     where = moved(run, data, features, ids, text_features)
     if action == "export":
         count = crcl.export_verdicts(run, file, data=where, overwrite=overwrite).num_rows

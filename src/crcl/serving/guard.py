@@ -178,21 +178,21 @@ async def _read(receive: Receive, headers: dict[str, list[str]]) -> Receive:
     length = headers.get("content-length", ["0"])[0]
     if not length.isdigit() or int(length) > MOST_BYTES:
         raise _RefusedError(413, f"More than {MOST_BYTES:,} bytes.")
-    parts: list[bytes] = []
+    body = bytearray()
     try:
         async with asyncio.timeout(SECONDS):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
                     raise _RefusedError(400, "The request ended early.")
-                parts.append(message.get("body", b""))
-                if sum(map(len, parts)) > MOST_BYTES:
+                body += message.get("body", b"")
+                if len(body) > MOST_BYTES:
                     raise _RefusedError(413, f"More than {MOST_BYTES:,} bytes.")
                 if not message.get("more_body"):
                     break
     except TimeoutError:
         raise _RefusedError(408, "The request took too long.") from None
-    whole: list[Message] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
+    whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
     async def again() -> Message:
         return whole.pop() if whole else await receive()

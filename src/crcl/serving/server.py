@@ -1,5 +1,6 @@
 """A server of the page: a socket, an app, and a thread or the caller's own until Ctrl-C."""
 
+import errno
 import socket
 import threading
 from collections.abc import Callable
@@ -105,7 +106,7 @@ def listen(host: str, port: int) -> socket.socket:
         made.listen(2048)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(
-            f"cannot listen at {host} port {port} ({reason})", hint="name another {port}; 0 is a free one"
-        ) from error
+        elsewhere = not isinstance(error, OSError) or error.errno not in (errno.EADDRINUSE, errno.EACCES)
+        hint = "name an address of this machine as {host}" if elsewhere else "name another {port}; 0 is a free one"
+        raise InputError(f"cannot listen at {host} port {port} ({reason})", hint=hint) from error
     return made

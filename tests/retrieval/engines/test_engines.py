@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -59,10 +60,10 @@ def closed_after_each_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     opened = []
     real = remote.open_engine
 
-    def open_one(text: str):
+    def open_one(text: str, **options: bool):
         for engine in opened:
             getattr(engine, "client", engine.__dict__.get("connection")).close()
-        opened[:] = [real(text)]
+        opened[:] = [real(text, **options)]
         return opened[0]
 
     monkeypatch.setattr(remote, "open_engine", open_one)
@@ -157,6 +158,33 @@ def test_many_vectors_of_a_database_get_a_graph(home: Path, server: str, monkeyp
     assert len(crcl.search(f"{server}#graph", "a dog", k=30)) == 30
     assert len(crcl.search(f"{server}#graph", "a dog", k=500)) == 40
     remote.open_engine(f"{server}#graph").drop()
+
+
+def test_facts_that_are_not_ours_are_refused(home: Path, address: str) -> None:
+    made = crcl.index_to(home / "run0", address, split="dev")
+    assert crcl.info(address)[0] == ("index", made.path)
+    engine = remote.open_engine(address)
+    strange = replace(made.about, size="<b>", run=7)
+    if "qdrant" in address:
+        point = {"id": 0, "vector": [0.0], "payload": asdict(strange)}
+        engine.client.upsert("photos-about", [qdrant_client.models.PointStruct(**point)])
+    else:
+        engine.connection.execute("UPDATE photos_about SET content = %s::jsonb", [json.dumps(asdict(strange))])
+    with pytest.raises(InputError, match="holds vectors of another program or version"):
+        crcl.search(address, "a dog")
+
+
+def test_a_search_makes_no_folder_where_there_is_no_engine(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no Qdrant in .*; crcl.index_to\(...\) makes it"):
+        crcl.search(f"qdrant+local:{tmp_path / 'absent'}/photos", "a dog")
+    with pytest.raises(InputError, match="name of a collection"):
+        crcl.index_to(home / "run0", f"qdrant+local:{tmp_path / 'absent'}/pho!tos")
+    assert not (tmp_path / "absent").exists()
+
+
+def test_more_results_may_be_asked_for_than_an_engine_can_count(home: Path, address: str) -> None:
+    crcl.index_to(home / "run0", address, split="dev")
+    assert len(crcl.search(address, "a dog", k=10**30)) == 8
 
 
 def test_the_commands_write_and_search(

@@ -111,6 +111,7 @@ def test_the_commands_index_and_search(
     ("words", "expected"),
     [
         (["nowhere", "a dog"], "no such index"),
+        (["redis://me:geheim@host/x", "a dog"], "redis://me@host/x: not the address of an engine; expected qdrant://"),
         (["made", " "], "empty text"),
         (["made"], "give one of the three"),
         (["made", "a dog", "-k", "0"], "at least 1"),
@@ -149,6 +150,12 @@ def test_a_damaged_index_is_refused(home: Path, tmp_path: Path) -> None:
     (damaged / "index.json").write_text("[]")
     with pytest.raises(InputError, match="damaged"):
         crcl.Index.open(damaged)
+    good = json.loads((home / "made/index.json").read_text("utf-8"))
+    wrong = {"measured": [{"p50": "quick", "p99": 1}, {"p50": 1.0}, [1]], "matcher": [7], "size": [True, -1, 1.5]}
+    for name, value in [(name, value) for name, values in wrong.items() for value in values]:
+        (damaged / "index.json").write_text(json.dumps(good | {name: value}))
+        with pytest.raises(InputError, match="damaged"):
+            crcl.Index.open(damaged)
 
 
 def test_a_local_matcher_is_told_the_way_in_two_stages(home: Path, tmp_path: Path) -> None:

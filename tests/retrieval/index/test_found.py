@@ -46,6 +46,7 @@ def first_image(home: Path) -> str:
 
 def test_a_sheet_shows_thumbnails_and_captions_as_text(home: Path, tmp_path: Path) -> None:
     hits = crcl.search(home / "made", "a red circle", k=24)
+    hits.sheet(tmp_path / "found.html")
     page = hits.sheet(tmp_path / "found.html").read_text("utf-8")
     assert page.count("data:image/jpeg;base64,") == 24
     assert "&lt;script&gt;alert(1)" in page
@@ -172,11 +173,14 @@ def test_captions_of_an_image_are_ranked_again(home: Path) -> None:
     ("words", "expected"),
     [
         (["a dog", "--rerank", "nowhere"], "nowhere"),
-        (["a dog", "--rerank", "sgr", "--candidates", "3"], "3 candidates are fewer than the 10"),
+        (["a dog", "--rerank", "sgr", "--candidates", "3"], "set --candidates to at least 10, or -k to less"),
         (["--like", "FIRST", "--rerank", "sgr"], "cannot rank images for an image"),
         (["a dog", "--what", "captions", "--rerank", "sgr"], "cannot rank captions for a sentence"),
         (["a dog", "--rerank", "sgr", "--data", "other"], "no features of image"),
         (["a dog", "--sheet", "made/index.json/x.html"], "cannot be written"),
+        (["a dog", "--sheet", "absent/x.html"], "cannot be written (there is no folder absent)"),
+        (["a dog", "--sheet", "scenes/pairs.csv"], "written as .html"),
+        (["a dog", "--sheet", "page.html"], "exists and is no sheet, so it is not replaced"),
     ],
 )
 def test_bad_input_is_a_message(command, home: Path, words: list[str], expected: str) -> None:
@@ -186,6 +190,7 @@ def test_bad_input_is_a_message(command, home: Path, words: list[str], expected:
             names = "".join(f"{split}-unknown-{row}.png\n" for row in range(count))
             (home / f"other/{split}_ids.txt").write_text(names)
         (home / "other/pairs.csv").unlink()
+    (home / "page.html").write_text("<!doctype html>")
     answer = command("search", "made", *(first_image(home) if word == "FIRST" else word for word in words))
     assert answer.code == 2
     assert expected in answer.err

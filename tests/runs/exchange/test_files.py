@@ -65,10 +65,25 @@ def test_a_file_is_replaced_only_if_that_is_wanted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="exists already; pass overwrite=True"):
         write_verdicts(path, [line("a dog")], overwrite=False)
     assert path.read_text() == "mine"
-    write_verdicts(path, [line("a dog")], overwrite=True)
-    assert len(read_table(path)) == 1
+    path.unlink()
+    for text in ("a dog", "a cat"):
+        write_verdicts(path, [line(text)], overwrite=True)
+        assert [one.values["caption"] for one in read_table(path)] == [text]
     with pytest.raises(InputError, match=r"\.csv or \.jsonl"):
         write_verdicts(tmp_path / "verdicts.xlsx", [], overwrite=False)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_only_a_table_of_verdicts_is_replaced(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"pairs{ending}"
+    for content in ("image,caption\na.jpg,a dog\n", '{"image": "a.jpg"}\n', "[1]\n", "1\n"):
+        path.write_text(content)
+        with pytest.raises(InputError, match="holds no verdicts, so it is not replaced"):
+            write_verdicts(path, [line("a dog")], overwrite=True)
+        assert path.read_text() == content
+    path.unlink()
+    for lines in ([], [line("a dog")], []):
+        write_verdicts(path, lines, overwrite=True)
 
 
 def test_a_table_without_the_columns_that_are_needed_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from crcl.errors import InputError
 from crcl.retrieval.engines.base import Engine
 
 FORMS = "qdrant://HOST:PORT/NAME, qdrant+local:FOLDER/NAME or postgresql://USER@HOST/DATABASE#NAME"
+NO_ADDRESS = "not the address of an engine"
 _SCHEMES = ("qdrant", "qdrants", "qdrant+local", "postgresql", "postgres")
 
 
@@ -16,15 +17,15 @@ def is_address(text: Any) -> bool:
     return isinstance(text, str) and text.partition(":")[0] in _SCHEMES and ":" in text
 
 
-def open_engine(address: str) -> Engine:
-    """Connect to the engine at an address."""
+def open_engine(address: str, *, make: bool = False) -> Engine:
+    """Connect to the engine at an address; `make` makes the folder of one that is a folder."""
     scheme, _, rest = address.partition(":")
     if scheme not in _SCHEMES or not rest:
-        raise InputError("not the address of an engine", where=without_credentials(address), hint=f"expected {FORMS}")
+        raise InputError(NO_ADDRESS, where=without_credentials(address), hint=f"expected {FORMS}")
     if scheme == "qdrant+local":
         from crcl.retrieval.engines.qdrant import open_local
 
-        return open_local(Path(rest), shown=address)
+        return open_local(Path(rest), shown=address, make=make)
     if scheme in ("qdrant", "qdrants"):
         from crcl.retrieval.engines.qdrant import open_server
 

@@ -2,11 +2,13 @@
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from crcl.errors import InputError
 from crcl.retrieval.index.folder import About, What
 
 EXTRA = "pip install 'crcl[engines]'"
@@ -67,6 +69,16 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End the connection."""
+
+
+def about_of(content: Any, shown: str) -> About:
+    """The facts that an engine holds; raises an error if they are not ours."""
+    if isinstance(content, dict):
+        with suppress(TypeError):
+            about = About(**content)
+            if about.is_sound():
+                return about
+    raise InputError("holds vectors of another program or version", where=shown)
 
 
 def plain(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crcl.errors import InputError
-from crcl.retrieval.engines.base import EXTRA, Item, plain
+from crcl.retrieval.engines.base import EXTRA, Item, about_of, plain
 from crcl.retrieval.index.folder import About, What
 
 LEAST_INDEXED = 10_000
@@ -82,10 +82,7 @@ class Postgres:
         if there is None or there[0] is None:
             return None
         found = self._run("SELECT content FROM {about}", about="about").fetchone()
-        try:
-            return About(**found[0]) if found else None
-        except TypeError as error:
-            raise InputError("holds vectors of another program or version", where=self.shown) from error
+        return about_of(found[0], self.shown) if found else None
 
     def create(self, about: About) -> None:
         from psycopg.types.json import Jsonb

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from crcl.errors import InputError
-from crcl.retrieval.engines.base import EXTRA, Item, plain
+from crcl.retrieval.engines.base import EXTRA, Item, about_of, plain
 from crcl.retrieval.index.folder import About, What
 
 PORT = 6333
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_LOCAL = "meta.json"  # in every folder of the local mode
 _SECONDS = 60
 _MOST = 100_000  # captions of an answer's images
 
@@ -38,9 +39,12 @@ def open_server(parts: Any, *, shown: str, secure: bool) -> "Qdrant":
     return Qdrant(client, name, shown)
 
 
-def open_local(path: Path, *, shown: str) -> "Qdrant":
+def open_local(path: Path, *, shown: str, make: bool) -> "Qdrant":
     """A collection in a folder, by the client's local mode: for trials with a few thousand items."""
-    return Qdrant(_client(path=str(path.parent), shown=shown), _checked(path.name, shown), shown, local=True)
+    name = _checked(path.name, shown)
+    if not make and not (path.parent / _LOCAL).is_file():  # the client would make it
+        raise InputError(f"there is no Qdrant in {path.parent}", where=shown, hint="{index_to()} makes it")
+    return Qdrant(_client(path=str(path.parent), shown=shown), name, shown, local=True)
 
 
 def _client(*, shown: str, **options: Any) -> Any:
@@ -94,10 +98,7 @@ class Qdrant:
             if not self.client.collection_exists(f"{self.name}-about"):
                 return None
             found = self.client.retrieve(f"{self.name}-about", [0], with_payload=True)
-        try:
-            return About(**found[0].payload) if found else None
-        except TypeError as error:
-            raise InputError("holds vectors of another program or version", where=self.shown) from error
+        return about_of(found[0].payload, self.shown) if found else None
 
     def create(self, about: About) -> None:
         from qdrant_client import models

@@ -15,6 +15,7 @@ from crcl.retrieval.scoring import Scorer
 from crcl.retrieval.vectors import image_vectors, text_vectors
 
 _BATCH = 500
+_MOST = 10**9  # results; engines take no larger number
 
 
 class RemoteIndex:
@@ -68,7 +69,7 @@ class RemoteIndex:
     def find(self, vector: np.ndarray, *, k: int = 10, what: What = "images") -> list[Hit]:
         """The best images or captions for one vector `(size,)`, best first."""
         check_k(k)
-        return self._hits(self.engine.nearest(what, vector, k), what)
+        return self._hits(self.engine.nearest(what, vector, min(k, _MOST)), what)
 
     def like(self, key: str, *, k: int = 10, what: What = "images") -> list[Hit]:
         """Other images that are like an image of the index, or captions that fit it."""
@@ -76,7 +77,7 @@ class RemoteIndex:
         vector = self.engine.vector_of(Item(key))
         if vector is None:
             raise InputError(f"no image {key!r}", where=self.path)
-        found = self.engine.nearest(what, vector, k + (what == "images"))
+        found = self.engine.nearest(what, vector, min(k, _MOST) + (what == "images"))
         others = [(item, score) for item, score in found if what == "captions" or item.id != Item(key).id]
         return self._hits(others[:k], what)
 
@@ -92,7 +93,7 @@ def write(
     address: str, about: About, scorer: Scorer, splits: Sequence[Split], *, overwrite: bool, advance: Advance
 ) -> RemoteIndex:
     """Write what an engine lacks of the images and captions, batch by batch; the same call again resumes."""
-    engine = open_engine(address)
+    engine = open_engine(address, make=True)
     try:
         _prepare(engine, about, overwrite=overwrite)
         _write_all(engine, scorer, splits, advance)

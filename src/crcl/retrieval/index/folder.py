@@ -55,6 +55,21 @@ class About:
     """The setting of a search in cells, and its recall, of `images` and of `captions`; without one, search is exact."""
     format: int = FORMAT
 
+    def is_sound(self) -> bool:
+        """Whether the values are of the right kinds; they come from a file or an engine, and are not trusted."""
+        counts = (self.size, self.images, self.captions, self.parts)
+        texts = (self.run, self.digest, self.matcher, self.data)
+        measured = isinstance(self.measured, dict) and all(
+            isinstance(value, int | float) for value in self.measured.values()
+        )
+        return (
+            self.format == FORMAT
+            and all(type(count) is int and count >= 0 for count in counts)
+            and all(isinstance(text, str) for text in texts)
+            and measured
+            and (not self.measured or {"p50", "p99"} <= self.measured.keys())
+        )
+
 
 class Searchable(Protocol):
     """An index in a folder or in an engine."""
@@ -298,12 +313,10 @@ def read_about(path: Path) -> About:
     try:
         content = json.loads((path / ABOUT).read_text("utf-8"))
         about = About(**content)
-        counts = (about.size, about.images, about.captions, about.parts)
-        good = all(type(count) is int and count >= 0 for count in counts) and isinstance(about.measured, dict)
-        good = good and all(Found(**found).is_sound() for found in about.cells.values())
+        good = about.is_sound() and all(Found(**found).is_sound() for found in about.cells.values())
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(path, type(error).__name__) from error
-    if about.format != FORMAT or not good or not all(isinstance(t, str) for t in (about.run, about.digest, about.data)):
+    if not good:
         raise _damaged(path, ABOUT)
     return about
 

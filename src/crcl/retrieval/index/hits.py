@@ -6,7 +6,8 @@ from pathlib import Path
 
 from crcl.data.pictures.base import Pictures
 from crcl.data.pictures.files import Files, require_folder
-from crcl.retrieval.index.sheet import sheet_html
+from crcl.errors import InputError
+from crcl.retrieval.index.sheet import is_sheet, sheet_html
 from crcl.storage import require_writable, write_bytes
 
 
@@ -43,7 +44,7 @@ class Hits(list[Hit]):
         """Write a page of thumbnails with scores and captions: one HTML file that loads nothing else.
 
         Args:
-            path: The file to write; an existing one is replaced.
+            path: The file to write (.html); an earlier sheet is replaced.
             images: The folder of the image files; where the data says, if not given.
 
         Returns:
@@ -54,8 +55,21 @@ class Hits(list[Hit]):
             'dogs.html'
         """
         path = Path(path)
-        require_writable(path)
+        check_sheet(path)
         pictures = self._pictures() if images is None else Files(require_folder(Path(images)))
         content = sheet_html(self.query, [(hit.rank, hit.key, hit.score, hit.captions) for hit in self], pictures)
         write_bytes(path, content.encode("utf-8", "replace"), advice="free some disk space and search again")
         return path
+
+
+def check_sheet(path: Path) -> None:
+    """Refuse, before long work, a file that cannot be written, or that exists and is no sheet."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError("a sheet of thumbnails is written as .html", where=path, hint="name a file that ends so")
+    require_writable(path)
+    if not path.parent.is_dir():
+        raise InputError(f"cannot be written (there is no folder {path.parent})", where=path)
+    if path.is_dir():
+        raise InputError("a folder, not a file", where=path)
+    if path.exists() and not is_sheet(path):
+        raise InputError("exists and is no sheet, so it is not replaced", where=path, hint="name another file")

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -14,6 +15,7 @@ SIDE = 240
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
+<meta name="generator" content="crcl search">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
 <title>{{ query }}</title>
@@ -41,6 +43,9 @@ ul { margin: .4rem 0 0; padding-left: 1.1rem }
 """
 
 
+_MARK = b'<meta name="generator" content="crcl search">'
+
+
 def sheet_html(query: str, hits: Sequence[tuple[int, str, float, Sequence[str]]], pictures: Pictures | None) -> str:
     """The page: what was searched for, and each hit with its thumbnail, or the reason why it has none.
 
@@ -54,6 +59,12 @@ def sheet_html(query: str, hits: Sequence[tuple[int, str, float, Sequence[str]]]
         image, reason = _thumbnail(pictures, key)
         shown.append({"rank": rank, "key": key, "score": score, "captions": captions, "image": image, "reason": reason})
     return jinja2.Environment(autoescape=True).from_string(_PAGE).render(query=query, hits=shown)
+
+
+def is_sheet(path: Path) -> bool:
+    """Whether a file is a sheet, which another one may replace."""
+    with path.open("rb") as file:
+        return _MARK in file.read(500)
 
 
 def _thumbnail(pictures: Pictures | None, key: str) -> tuple[str, str]:

@@ -21,6 +21,7 @@ COLUMNS = ("row", "image", "caption", "verdict", "new_caption", "new_image", "re
 NEEDED = ("image", "caption", "verdict")
 """Columns that a table to import must have."""
 ENDINGS = (".csv", ".jsonl")
+_LONGEST_LINE = 10_000_000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
@@ -34,7 +35,7 @@ class Line(NamedTuple):
 def check_ending(path: Path) -> None:
     """Refuse a file that is neither CSV nor JSONL by its name."""
     if path.suffix.lower() not in ENDINGS:
-        raise InputError("verdicts are written as .csv or .jsonl", where=path, hint="name a file that ends so")
+        raise InputError("a file of verdicts is .csv or .jsonl", where=path, hint="name a file that ends so")
 
 
 def write_verdicts(path: Path, lines: Iterable[Mapping[str, Any]], *, overwrite: bool) -> None:
@@ -44,6 +45,8 @@ def write_verdicts(path: Path, lines: Iterable[Mapping[str, Any]], *, overwrite:
         raise InputError("exists already", where=path, hint="pass {overwrite} to replace it, or name another file")
     if path.exists() and not path.is_file():
         raise InputError("not a file, so it is not overwritten", where=path, hint="name another one")
+    if path.exists() and not _has_verdicts(path):
+        raise InputError("exists and holds no verdicts, so it is not replaced", where=path, hint="name another file")
     require_writable(path)
     text = _as_csv(lines) if path.suffix.lower() == ".csv" else _as_jsonl(lines)
     try:
@@ -53,6 +56,18 @@ def write_verdicts(path: Path, lines: Iterable[Mapping[str, Any]], *, overwrite:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def _has_verdicts(path: Path) -> bool:
+    """Whether a file was written by `write_verdicts`; one without any lines may have been."""
+    with path.open("rb") as file:
+        first = file.readline(_LONGEST_LINE)
+    if path.suffix.lower() == ".csv":
+        return first.strip() == ",".join(COLUMNS).encode()
+    try:
+        return not first.strip() or set(json.loads(first)) == set(COLUMNS)
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def _as_csv(lines: Iterable[Mapping[str, Any]]) -> str:

@@ -24,9 +24,12 @@ function row(name, schema, { required, description }) {
   return node("tr", {}, [
     node("th", { scope: "row" }, [node("code", { text: name }), node("span", { text: required ? "" : " ?", title: "need not be given" })]),
     node("td", {}, [...type(schema), node("span", { text: given })]),
-    node("td", { text: description ?? schema?.description ?? "" }),
+    node("td", {}, prose(description ?? schema?.description ?? "")),
   ]);
 }
+
+// A sentence in which names stand between backticks.
+const prose = (text) => text.split("`").map((part, at) => node(at % 2 ? "code" : "span", { text: part }));
 
 const table = (rows) => node("table", { class: "fields" }, [node("tbody", {}, rows)]);
 
@@ -34,11 +37,11 @@ function operation(path, method, told) {
   const body = told.requestBody?.content?.["application/json"]?.schema;
   const answers = Object.entries(told.responses).map(([code, { description, content }]) => {
     const kinds = Object.entries(content ?? {}).flatMap(([kind, { schema }]) => (kind === "application/json" ? type(schema) : [node("span", { text: kind })]));
-    return node("tr", {}, [node("th", { scope: "row", text: code }), node("td", {}, kinds), node("td", { text: description })]);
+    return node("tr", {}, [node("th", { scope: "row", text: code }), node("td", {}, kinds), node("td", {}, prose(description))]);
   });
   return node("section", { class: "operation" }, [
     node("h2", {}, [node("code", { text: `${method.toUpperCase()} ${path}` })]),
-    node("p", { text: told.description ?? told.summary ?? "" }),
+    node("p", {}, prose(told.description ?? told.summary ?? "")),
     ...(told.parameters?.length ? [table(told.parameters.map((one) => row(one.name, one.schema, one)))] : []),
     ...(body ? [node("p", {}, [node("span", { text: "Body: " }), ...type(body)])] : []),
     table(answers),
@@ -48,12 +51,12 @@ function operation(path, method, told) {
 function schema(name, told) {
   const required = told.required ?? [];
   const rows = Object.entries(told.properties ?? {}).map(([field, of]) => row(field, of, { required: required.includes(field) }));
-  return node("section", { class: "operation", id: name }, [node("h2", {}, [node("code", { text: name })]), node("p", { text: told.description ?? "" }), table(rows)]);
+  return node("section", { class: "operation", id: name }, [node("h2", {}, [node("code", { text: name })]), node("p", {}, prose(told.description ?? "")), table(rows)]);
 }
 
 try {
   const told = await get("/openapi.json");
-  id("about").textContent = told.info.description;
+  id("about").replaceChildren(...prose(told.info.description));
   id("operations").replaceChildren(...Object.entries(told.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, one]) => operation(path, method, one))));
   id("schemas").replaceChildren(...Object.entries(told.components.schemas).map(([name, one]) => schema(name, one)));
 } catch (error) {

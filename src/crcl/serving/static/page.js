@@ -68,6 +68,7 @@ id("ask-form").addEventListener("submit", (event) => {
   show();
 });
 id("who").addEventListener("click", ask);
+for (const link of document.querySelectorAll("nav a")) link.addEventListener("click", () => say("")); // it told of another section
 
 document.addEventListener("keydown", (event) => {
   if (!id("ask").hidden || !forPage(event)) return;

@@ -111,6 +111,6 @@ export function thumbnail(number, name) {
 
 // Whether a key is meant for the page and not for a field or a shortcut of the browser.
 export function forPage(event) {
-  const inField = event.target.closest?.("input, textarea, select");
+  const inField = event.target.closest?.("input:not([type=checkbox]), textarea, select");
   return !inField && !event.ctrlKey && !event.altKey && !event.metaKey;
 }
