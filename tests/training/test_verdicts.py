@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import drawn, write_table
 from tiny import Noting, Stop, StopAfter, small_config, write_folder
 
 import crcl
@@ -103,6 +104,22 @@ def test_what_cannot_be_used_is_refused(reviewed: Run, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no training pair has image 'train0"):
         session.train(config(reviewed, **{"data.verdicts": str(tmp_path / "none.jsonl")}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_verdicts_that_cannot_be_used_are_refused_before_features_are_made(tmp_path: Path) -> None:
+    table = write_table(drawn(6, 1), tmp_path)
+    before = set(tmp_path.iterdir())
+    (tmp_path / "said.csv").write_text("image,caption\n")
+    for given, what in (("absent", "no such run folder"), ("absent.csv", "not found"), ("said.csv", "no column 'verd")):
+        with pytest.raises(InputError, match=what):
+            crcl.train(table, tmp_path / "run", method="crcl", verdicts=tmp_path / given)
+        with pytest.raises(InputError, match=what):
+            crcl.audit(table, tmp_path / "audit", verdicts=tmp_path / given)
+    with pytest.raises(InputError, match=r"method ncr .* no place for verdicts"):
+        crcl.train(table, tmp_path / "run", method="ncr", verdicts=tmp_path / "said.csv")
+    assert not [
+        path.name for path in (tmp_path / "audit", tmp_path / "run-features", tmp_path / "run") if path.exists()
+    ]
 
 
 def test_a_training_without_verdicts_leaves_no_trace_of_them(reviewed: Run) -> None:

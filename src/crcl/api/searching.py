@@ -232,11 +232,19 @@ def _opened(index: Index | RemoteIndex | str | Path) -> Iterator[Index | RemoteI
 def _first_stage(index: Index | RemoteIndex, asked: _Asked, run: AnyRun | None, device: str) -> list[Hit]:
     if asked.like is not None:
         return index.like(asked.like, k=asked.k, what=asked.what)
-    model = open_model(index.about.run if run is None else run, device=device, memory=None)
+    model = open_model(_run_of(index.about, index.path) if run is None else run, device=device, memory=None)
     if asked.query is not None:
         return model.search(asked.query, index, k=asked.k, what=asked.what)
     model.check_index(index)
     return index.find(model.encode_images([asked.image])[0], k=asked.k, what=asked.what)
+
+
+def _run_of(about: About, index: Path | str = "") -> str:
+    """The run that an index names."""
+    if not Path(about.run).is_dir():
+        what = f"the index is of the run {about.run}, which is not there any more"
+        raise InputError(what, where=index, hint="say where that run is now, or index another one")
+    return about.run
 
 
 def _second_stage(model: Model, hits: list[Hit], asked: _Asked, data: Any) -> list[Hit]:
@@ -253,7 +261,7 @@ def _second_stage(model: Model, hits: list[Hit], asked: _Asked, data: Any) -> li
 
 def _pictures(about: About, run: AnyRun | None, data: Any) -> Pictures | None:
     """Where the images of an index lie; None if that is unknown."""
-    where = about.run if run is None else run.run.path if isinstance(run, Model) else run
+    where = _run_of(about) if run is None else run.run.path if isinstance(run, Model) else run
     config = stored_config(where if isinstance(where, Run) else Run.open(where))
     pairs = run_data(config, (about.data or None) if data is None else data)
     recorded = recorded_image_folder(None if pairs.location is None else pairs.location.features)

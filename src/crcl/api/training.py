@@ -20,6 +20,7 @@ from crcl.runs.describe import report_finished
 from crcl.runs.folder import Run
 from crcl.training import importing, session
 from crcl.training.tensorboard import TensorBoard
+from crcl.training.verdicts import check_given
 
 
 @distributed.processes()
@@ -107,6 +108,8 @@ def train(
             raise InputError(
                 "no decoys are requested", where="data.decoy_kinds", hint="give {decoys} too, such as 0.05"
             )
+        if not resumes:
+            check_given(planned)
         if MATCHERS[planned.matcher.name].pretrained and model is not None:  # it is the model to train
             base["matcher.model"] = model
             planned, models = plan(**chosen), Models(None, text_model, models.long_captions)

@@ -25,6 +25,7 @@ from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.runs.restore import choose_device
 from crcl.training import session
+from crcl.training.verdicts import check_given
 
 FEW = 4000
 """With fewer pairs than this, an audit fits the linear model alone."""
@@ -105,11 +106,13 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
     choose_device(how.device)
     pairs = pairs.without_empty() if pairs.is_table else pairs
     vectors = wants_vectors(pairs, how.models, how.matcher(), progress)
-    plan_training(pairs, how, vectors=vectors)  # wrong settings are refused before long work
+    planned = plan_training(pairs, how, vectors=vectors)  # wrong settings are refused before long work
     path = folder / ("quick" if how.quick else "run")
     resumes = (path / "config.json").is_file() and not how.overwrite
     if resumes:
         _refuse_other(pairs, path)
+    else:
+        check_given(planned)
     for note in pairs.notes:
         progress.note(note)
     _report_empty(pairs.check(), progress)

@@ -12,7 +12,7 @@ from crcl.errors import InputError
 from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
 from crcl.progress import Progress
-from crcl.runs.exchange.files import ENDINGS, read_table
+from crcl.runs.exchange.files import ENDINGS, Line, read_table
 from crcl.runs.exchange.known import Known
 from crcl.runs.exchange.matching import given_steps, new_steps, newest, to_steps
 from crcl.runs.folder import Run
@@ -27,14 +27,8 @@ class Given:
     known: Known
 
 
-def read_given(config: Config, clean: Split, shown: Split) -> Given | None:
-    """The verdicts that a config names, on the pairs as they are shown; None if it names none.
-
-    Args:
-        config: The config of the training.
-        clean: The training pairs as they were read.
-        shown: The same with injected mismatches, if any.
-    """
+def check_given(config: Config) -> Run | list[Line] | None:
+    """The run or the lines of the file that a config names; refuses, before long work, what cannot be taken."""
     path = config.data.verdicts
     if path is None:
         return None
@@ -46,9 +40,23 @@ def read_given(config: Config, clean: Split, shown: Split) -> Given | None:
             hint=f"methods that take them: {able}",
         )
     if Path(path).suffix.lower() in ENDINGS and not Path(path).is_dir():
-        steps = to_steps(read_table(Path(path)), shown)
-    else:
-        steps = _steps_of(Run.open(path), clean, shown)
+        return read_table(Path(path))
+    return Run.open(path)
+
+
+def read_given(config: Config, clean: Split, shown: Split) -> Given | None:
+    """The verdicts that a config names, on the pairs as they are shown; None if it names none.
+
+    Args:
+        config: The config of the training.
+        clean: The training pairs as they were read.
+        shown: The same with injected mismatches, if any.
+    """
+    path = config.data.verdicts
+    if path is None:
+        return None
+    source = check_given(config)
+    steps = _steps_of(source, clean, shown) if isinstance(source, Run) else to_steps(source or [], shown)
     known = Known.of(newest(steps), shown, path)
     if not (known.right | known.wrong).any():
         raise InputError("no verdicts right or wrong in it", where=path)

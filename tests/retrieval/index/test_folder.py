@@ -147,6 +147,9 @@ def test_a_damaged_index_is_refused(home: Path, tmp_path: Path) -> None:
     (damaged / "images.f16").write_bytes(b"")
     with pytest.raises(InputError, match="damaged"):
         crcl.search(damaged, "a dog")
+    (damaged / "images.f16").unlink()
+    with pytest.raises(InputError, match=r"damaged or incomplete index \(images.f16\)"):
+        crcl.index(home / "crcl", damaged, data=home / "data", add=True)
     (damaged / "index.json").write_text("[]")
     with pytest.raises(InputError, match="damaged"):
         crcl.Index.open(damaged)
@@ -156,6 +159,16 @@ def test_a_damaged_index_is_refused(home: Path, tmp_path: Path) -> None:
         (damaged / "index.json").write_text(json.dumps(good | {name: value}))
         with pytest.raises(InputError, match="damaged"):
             crcl.Index.open(damaged)
+
+
+def test_an_index_whose_run_is_gone_says_so_and_takes_another_place(home: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(home / "made", tmp_path / "moved"))
+    about = json.loads((moved / "index.json").read_text("utf-8"))
+    (moved / "index.json").write_text(json.dumps(about | {"run": str(tmp_path / "gone")}))
+    with pytest.raises(InputError, match=r"moved: the index is of the run .*gone, which is not there any more; say wh"):
+        crcl.search(moved, "a dog")
+    assert len(crcl.search(moved, "a dog", run=home / "crcl", k=2)) == 2
+    assert len(crcl.search(moved, like=crcl.Index.open(moved).images[0], k=2)) == 2
 
 
 def test_a_local_matcher_is_told_the_way_in_two_stages(home: Path, tmp_path: Path) -> None:

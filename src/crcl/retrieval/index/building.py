@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from crcl.data.split import Split
 from crcl.errors import InputError
 from crcl.progress import SILENT, Advance, Progress
 from crcl.retrieval.index.dividing import remove_old_cells, update_cells
-from crcl.retrieval.index.folder import ABOUT, About, Index, about_json, read_about
+from crcl.retrieval.index.folder import ABOUT, About, Index, What, about_json, read_about
 from crcl.retrieval.scoring import Scorer
 from crcl.retrieval.vectors import image_vectors, text_vectors
 from crcl.storage import could_not_save, locked, replacing, replacing_folder, write_json
@@ -61,6 +61,9 @@ def add(path: Path, about: About, work: Work) -> Index:
         if (old.digest, old.size) != (about.digest, about.size):
             what = f"is an index of another run, {old.run}"
             raise InputError(what, where=path, hint="name another folder, or index anew with {overwrite}")
+        held = Index(path, old)
+        for what in get_args(What):
+            held.vectors(what)  # refused, before anything is encoded, if they are not whole
         _extend(path, old, work)
     return Index.open(path)
 
