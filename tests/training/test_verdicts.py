@@ -108,7 +108,6 @@ def test_what_cannot_be_used_is_refused(reviewed: Run, tmp_path: Path) -> None:
 
 def test_verdicts_that_cannot_be_used_are_refused_before_features_are_made(tmp_path: Path) -> None:
     table = write_table(drawn(6, 1), tmp_path)
-    before = set(tmp_path.iterdir())
     (tmp_path / "said.csv").write_text("image,caption\n")
     for given, what in (("absent", "no such run folder"), ("absent.csv", "not found"), ("said.csv", "no column 'verd")):
         with pytest.raises(InputError, match=what):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +23,7 @@ from crcl.retrieval.engines.remote import RemoteIndex, write
 from crcl.retrieval.index.building import Work, create, run_digest
 from crcl.retrieval.index.building import add as add_to
 from crcl.retrieval.index.dividing import check_recall
-from crcl.retrieval.index.folder import About, Index, What, is_index
+from crcl.retrieval.index.folder import About, Index, What, check_k, is_index
 from crcl.retrieval.index.hits import Hit, Hits
 from crcl.retrieval.index.reranking import captions_again, check_stages, features_of, images_again
 from crcl.retrieval.model import Model
@@ -282,6 +283,9 @@ def _about(model: Model, pairs: Pairs, first: np.ndarray) -> About:
 
 
 def _check_candidates(candidates: int, k: int) -> None:
+    check_k(k)
+    if not isinstance(candidates, Integral):
+        raise InputError(f"{candidates!r}: expected a whole number", where="candidates")
     if candidates < k:
         what = f"{candidates} candidates are fewer than the {k} to return"
         raise InputError(what, hint=f"set {{candidates}} to at least {k}, or {{k}} to less")

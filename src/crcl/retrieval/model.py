@@ -148,7 +148,8 @@ class Model:
             3
         """
         if not isinstance(query, str) or not query.strip():
-            raise InputError("expected a sentence, got an empty text", where="query")
+            got = "an empty text" if isinstance(query, str) else repr(query)
+            raise InputError(f"expected a sentence, got {got}", where="query")
         self.check_index(index)
         return index.find(self.encode_texts([query])[0], k=k, what=what)
 

@@ -131,6 +131,7 @@ def test_bad_input_of_search_is_a_message(
 
 def test_k_may_be_larger_than_the_index(home: Path) -> None:
     assert len(crcl.search(home / "made", "a dog", k=10**9)) == 40
+    assert len(crcl.search(home / "made", "a dog", k=np.int64(3))) == 3
 
 
 def test_existing_folders_and_other_runs_are_refused(home: Path, tmp_path: Path) -> None:

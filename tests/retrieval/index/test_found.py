@@ -196,6 +196,21 @@ def test_bad_input_is_a_message(command, home: Path, words: list[str], expected:
     assert expected in answer.err
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"query": 5}, "query: expected a sentence, got 5"),
+        ({"like": 3}, "no image 3"),
+        ({"query": "a dog", "k": "3", "rerank": "sgr"}, "k: '3': expected a whole number"),
+        ({"query": "a dog", "candidates": "all", "rerank": "sgr"}, "candidates: 'all': expected a whole number"),
+    ],
+)
+def test_values_of_a_wrong_type_are_messages(home: Path, given: dict[str, object], expected: str) -> None:
+    given = given | ({"rerank": home / "sgr"} if "rerank" in given else {})
+    with pytest.raises(InputError, match=re.escape(expected)):
+        crcl.search(home / "made", **given)  # type: ignore[arg-type]
+
+
 def test_the_command_ranks_again(command) -> None:
     answer = command("search", "made", "a red circle", "--rerank", "sgr", "--candidates", "12", "-k", "2", "--json")
     assert [hit["rank"] for hit in json.loads(answer.out)] == [1, 2]

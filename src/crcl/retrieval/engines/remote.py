@@ -69,7 +69,7 @@ class RemoteIndex:
     def find(self, vector: np.ndarray, *, k: int = 10, what: What = "images") -> list[Hit]:
         """The best images or captions for one vector `(size,)`, best first."""
         check_k(k)
-        return self._hits(self.engine.nearest(what, vector, min(k, _MOST)), what)
+        return self._hits(self.engine.nearest(what, vector, min(int(k), _MOST)), what)
 
     def like(self, key: str, *, k: int = 10, what: What = "images") -> list[Hit]:
         """Other images that are like an image of the index, or captions that fit it."""
@@ -77,7 +77,7 @@ class RemoteIndex:
         vector = self.engine.vector_of(Item(key))
         if vector is None:
             raise InputError(f"no image {key!r}", where=self.path)
-        found = self.engine.nearest(what, vector, min(k, _MOST) + (what == "images"))
+        found = self.engine.nearest(what, vector, min(int(k), _MOST) + (what == "images"))
         others = [(item, score) for item, score in found if what == "captions" or item.id != Item(key).id]
         return self._hits(others[:k], what)
 

@@ -13,6 +13,7 @@ What a killed process wrote beyond the counts of `index.json` is not read, and i
 import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -180,7 +181,7 @@ class Index:
     def position(self, key: str) -> int:
         """The position of an image by its key."""
         if key not in self._position:
-            raise InputError(f"no image {key!r}{did_you_mean(key, self.images[:10_000])}", where=self.path)
+            raise InputError(f"no image {key!r}{did_you_mean(str(key), self.images[:10_000])}", where=self.path)
         return self._position[key]
 
     def vectors(self, what: What = "images") -> np.ndarray:
@@ -328,7 +329,7 @@ def cells_file(what: What, rows: int) -> str:
 
 def check_k(k: int) -> None:
     """Refuse a number of hits that is none."""
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+    if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:  # numpy has integers of its own
         raise InputError(f"{k!r}: expected a whole number of at least 1", where="k")
 
 
