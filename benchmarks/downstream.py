@@ -94,7 +94,7 @@ def chosen(options: argparse.Namespace, data: Path, truth: np.ndarray, seed: int
 def beliefs(options: argparse.Namespace, data: Path, seed: int, way: str) -> np.ndarray:
     """A score of the pairs, low for suspects. (pairs,)"""
     if way == "crcl":
-        return trained(options, crcl.read(data), f"{data.name}-crcl", "crcl", seed).load_ledger()
+        return trained(options, crcl.read(data), f"{options.matcher}-{data.name}-crcl", "crcl", seed).load_ledger()
     folder = options.work / f"audit-{data.name}"
     if not (folder / "scores.npz").is_file():
         audit = crcl.audit(data, folder, quick=True, suggest=0, seed=seed, progress=Terminal())
