@@ -254,6 +254,19 @@ def test_long_captions_are_scored_by_sentences(home: Path, tmp_path: Path) -> No
             shown = features[names.index(lines[row]["image"])]
             np.testing.assert_allclose(least[row], parts[np.argmin(parts @ shown)], atol=2e-3)
     assert np.abs(cut[4] - mean[4]).max() > 0.01
+    for way in ("mean", "least"):
+        shown = crcl.audit(tmp_path / way / "run", device="cpu").at(keep=0.2)
+        told = shown.suspects.to_pylist()
+        assert {row["least_sentence"] for row in told if row["caption"] == LONG} <= {
+            *LONG.replace(". ", ".|").split("|")
+        }
+        assert all(row["least_sentence"] is None for row in told if row["caption"] != LONG)
+        assert shown.suspects["least_sentence"].null_count < shown.suspect_count
+        page = shown.report(tmp_path / way / "page").read_text("utf-8")
+        assert "Fits the picture least: " in page
+    cut_ones = crcl.audit(tmp_path / "cut/run", device="cpu").at(keep=0.2)
+    assert cut_ones.reasons["caption cut"] == cut_ones.suspect_count  # a token for each letter: all are longer
+    assert "least_sentence" not in cut_ones.table.column_names
 
 
 def test_by_the_command_line(home: Path, tmp_path: Path, capsys, monkeypatch) -> None:

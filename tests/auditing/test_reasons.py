@@ -102,6 +102,15 @@ def test_what_random_partners_fit_nearly_as_well_as_matching_ones_fits_everythin
     assert reasons.fits_everything(image, cosine[:50], cosine[300:]) is None  # pairs that fit as decoys do
 
 
+def test_a_suspect_whose_caption_was_cut_says_so() -> None:
+    audit = made_audit(correspondences()[0])
+    cut = np.arange(50) >= 40
+    found = reasons.find_reasons(audit, known(), copies_of(audit), NO_PARTNERS, cut)
+    assert [pair for pair in range(300) if "cut" in names(found, pair)] == list(range(40, 50))
+    assert found.counts()["caption cut"] == 10
+    assert "cut" not in reasons.find_reasons(audit, known(), copies_of(audit), NO_PARTNERS).holds
+
+
 def test_a_caption_that_many_images_carry_is_generic_and_is_never_relinked() -> None:
     audit = made_audit(correspondences()[0])
     generic = np.arange(300) < 2

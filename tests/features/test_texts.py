@@ -17,7 +17,17 @@ from crcl.errors import InputError
 from crcl.features.encoder import divide, encode
 from crcl.features.extract import extract
 from crcl.features.grid import PixelGrid
-from crcl.features.texts import ExtractedTexts, extract_texts, long_note
+from crcl.features.texts import (
+    CUT,
+    DIVIDED,
+    FILE,
+    READ,
+    ExtractedTexts,
+    extract_texts,
+    how_read,
+    known_vectors,
+    long_note,
+)
 
 SIZE, LONGEST = 6, 8
 
@@ -71,7 +81,7 @@ def test_each_row_has_the_vector_of_its_caption_in_float16(tmp_path: Path) -> No
             np.testing.assert_array_equal(found[row], expected(caption[:LONGEST]).astype(np.float16))
     text = json.loads((tmp_path / "about.json").read_text())["text"]
     assert (text["extractor"], text["reads"], text["long"], text["cut"], text["captions"]) == ("letters", 8, 1, 1, 5)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "about.json", "cache", "text_features.npy"]
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "about.json", "cache", FILE, READ}
 
 
 def test_batches_hold_texts_of_similar_length(tmp_path: Path) -> None:
@@ -157,6 +167,35 @@ def test_a_long_caption_is_the_sentence_that_fits_its_image_least(tmp_path: Path
     np.testing.assert_array_equal(found[1], sides[0].astype(np.float16))
     with pytest.raises(InputError, match="needs vectors of images"):
         make(captions, tmp_path / "other", way="least")
+
+
+def test_of_each_row_is_kept_whether_its_caption_was_read_by_sentences_or_cut(tmp_path: Path) -> None:
+    captions = ["a b c. d e f.", "a b c. d e f. g h and more.", "", "short"]
+    make(captions, tmp_path / "mean", way="mean")
+    make(captions, tmp_path / "cut")
+    assert np.load(tmp_path / "mean" / READ).tolist() == [DIVIDED, CUT, 0, 0]
+    assert np.load(tmp_path / "cut" / READ).tolist() == [CUT, CUT, 0, 0]
+    (tmp_path / "cut" / READ).unlink()  # as an earlier version left the folder
+    assert make(captions, tmp_path / "cut", Letters(batches=0), settled=True).computed == 0
+    assert how_read(tmp_path / "cut" / FILE, 4).tolist() == [CUT, CUT, 0, 0]
+
+
+def test_how_captions_were_read_is_not_told_of_other_vectors(tmp_path: Path) -> None:
+    make(CAPTIONS, tmp_path)
+    assert how_read(tmp_path / FILE, len(CAPTIONS)) is not None
+    assert how_read(tmp_path / FILE, 5) is None
+    assert how_read(tmp_path / "other.npy", len(CAPTIONS)) is None
+    (tmp_path / READ).write_bytes(b"damaged")
+    assert how_read(tmp_path / FILE, len(CAPTIONS)) is None
+
+
+def test_vectors_of_sentences_come_from_the_cache_or_else_from_the_model(tmp_path: Path) -> None:
+    make(["a b c. d e f."], tmp_path, way="mean", batch_size=1)
+    parts, settings = ["d e f.", "a b c."], Letters().settings
+    kept = known_vectors(parts, tmp_path, settings, lambda: Letters(batches=0))
+    np.testing.assert_array_equal(kept, np.stack([expected(text) for text in parts]).astype(np.float16))
+    (tmp_path / "cache").rename(tmp_path / "gone")
+    np.testing.assert_allclose(known_vectors(parts, tmp_path, settings, Letters), kept, atol=1e-3)
 
 
 def test_the_share_that_is_cut_is_told() -> None:

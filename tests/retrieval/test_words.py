@@ -1,5 +1,6 @@
 """Words that find nothing in their image are named, and regions that words fit best, for suspects of an audit too."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from tiny import SMALL, write_folder
 import crcl
 from crcl.data.text.vocabulary import Vocabulary, tokenize
 from crcl.features.provenance import known_grid
+from crcl.features.sentences import sentences
 from crcl.matchers import CHAN, NAAF, Bow
 from crcl.retrieval.scoring import Scorer
-from crcl.retrieval.words import lacking_words, told_of_words, words_by_region
+from crcl.retrieval.words import lacking_words, told_of_sentences, told_of_words, words_by_region
 
 SIZES = {"embedding": 8, "word": 6}
 TRAINING = {"method": "infonce", "matcher.embedding": 8, "matcher.word": 6, "train.pieces": [1]}
@@ -101,6 +103,24 @@ def test_of_a_matcher_that_does_not_judge_words_nothing_is_told(tiny) -> None:
     pairs = tiny()
     words = Vocabulary.build(pairs.captions, minimum=1)
     assert told_of_words(Scorer(Bow(features=5, vocabulary=len(words), **SIZES), words), pairs, np.arange(3)) is None
+
+
+def test_of_captions_with_several_sentences_the_one_that_fits_least_is_told(tiny) -> None:
+    pairs = tiny(images=3, captions=1)
+    pairs.captions[:] = ["a red dog. a big cat runs.", "a dog", "a dog sits. red cats run here. a big dog."]
+    words = Vocabulary.build(pairs.captions, minimum=1)
+    torch.manual_seed(0)
+    scorer = Scorer(Bow(features=5, vocabulary=len(words), **SIZES).eval(), words)
+    numbers = np.array([2, 1, 0])
+    told = told_of_sentences(scorer, pairs, numbers, [sentences(pairs.captions[row]) for row in numbers])
+    for place, row in ((0, 2), (2, 0)):
+        parts = sentences(pairs.captions[row])
+        alone = [replace(pairs, captions=[part], image_index=pairs.image_index[row : row + 1]) for part in parts]
+        fits = [float(scorer.pair_similarities(one)[0]) for one in alone]
+        assert told.cells[place] == parts[int(np.argmin(fits))]
+        assert told.sentences[place] == f"Fits the picture least: “{told.cells[place]}”"
+    assert (told.column, told.cells[1], told.sentences[1]) == ("least_sentence", "", "")
+    assert told_of_sentences(scorer, pairs, np.array([1]), [["a dog"]]) is None
 
 
 @pytest.mark.slow

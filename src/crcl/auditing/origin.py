@@ -1,6 +1,7 @@
 """Where an audit comes from, and what its matcher says of suspects: suggestions, and where their words are."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,13 @@ from crcl.data.pictures.base import Pictures, UnusableError
 from crcl.data.pictures.files import Files
 from crcl.data.split import Split
 from crcl.errors import InputError
-from crcl.features.provenance import known_grid
+from crcl.features.provenance import known_grid, open_encoder
+from crcl.features.sentences import sentences
+from crcl.features.texts import CUT, how_read, known_vectors
+from crcl.matchers.base import reads_vectors
 from crcl.progress import Progress
 from crcl.retrieval.scoring import Scorer
-from crcl.retrieval.words import told_of_words
+from crcl.retrieval.words import Told, told_of_sentences, told_of_words
 from crcl.runs.folder import Run
 
 
@@ -93,7 +97,49 @@ def suggest_more(origin: Origin, found: Findings, known: Suggestions | None, pro
 
 
 def explain(origin: Origin, found: Findings, known: Correspondences, copies: Copies) -> Reasons:
-    """Why each suspect is one, and what the matcher says of the words of its caption."""
-    why = find_reasons(found, known, copies, read_partners(origin.run))
+    """Why each suspect is one, and what the matcher says of the words and sentences of its caption."""
+    read = _how_read(origin, found.pairs)
+    if reads_vectors(origin.scorer.matcher):
+        cut = None if read is None else read[found.pairs.rows[found.suspects]] == CUT
+    else:
+        cut = origin.scorer.cuts([found.pairs.captions[pair] for pair in found.suspects])
+    why = find_reasons(found, known, copies, read_partners(origin.run), cut)
     grid = known_grid(origin.run.made, regions=found.pairs.features.shape[1])
-    return replace(why, words=told_of_words(origin.scorer, found.pairs, found.suspects, grid=grid))
+    of_words = told_of_words(origin.scorer, found.pairs, found.suspects, grid=grid)
+    of_sentences = _of_sentences(origin, found, read)
+    return replace(why, said=tuple(told for told in (of_words, of_sentences) if told is not None))
+
+
+def _how_read(origin: Origin, pairs: Split) -> np.ndarray | None:
+    """How much of each row's caption the model of its vector read; None where that is not known."""
+    location, made = origin.data.location, origin.run.made.get("text")
+    path = None if location is None else location.text_features
+    if path is None or not made or pairs.text_features is None:
+        return None
+    return how_read(Path(path), len(pairs.text_features))
+
+
+def _of_sentences(origin: Origin, found: Findings, read: np.ndarray | None) -> Told | None:
+    """The least fitting sentence of the worst suspects; with vectors, of captions that were read by sentences."""
+    pairs, scorer, suspects = found.pairs, origin.scorer, found.suspects
+    parts = [sentences(pairs.captions[pair]) for pair in suspects[: origin.suggest]]
+    parts += [[] for _ in suspects[origin.suggest :]]
+    if not reads_vectors(scorer.matcher):
+        return told_of_sentences(scorer, pairs, suspects, parts)
+    location, made = origin.data.location, origin.run.made.get("text")
+    if read is None or location is None or location.text_features is None or not isinstance(made, dict):
+        return None
+    if made.get("long_captions", "cut") == "cut":
+        return None
+    long = read[pairs.rows[suspects]] > 0
+    parts = [own if is_long else [] for own, is_long in zip(parts, long, strict=True)]
+    vectors = partial(
+        known_vectors,
+        folder=Path(location.text_features).parent,
+        settings=made.get("settings", {}),
+        open_encoder=partial(open_encoder, made, where=origin.run.path),
+    )
+    try:
+        return told_of_sentences(scorer, pairs, suspects, parts, vectors)
+    except InputError:  # neither the vectors nor their model are at hand
+        return None

@@ -27,6 +27,7 @@ REASONS = {
     "copy": ("copy of an image with another caption", "copy of the image of row {} with another caption"),
     "generic": ("generic caption", ""),
     "everything": ("image that everything fits", ""),
+    "cut": ("caption cut", ""),
 }
 """The reasons by name: in words, and in words that name a row, for those that point to one."""
 FIXES = {"drop": "drop", "move": "relink to {} (row {})", "replace": "replace by {}"}
@@ -51,8 +52,8 @@ class Reasons:
     """(S,) the image that the caption belongs to, or -1"""
     replace: np.ndarray
     """(S,) the pair whose caption belongs to the image, or -1"""
-    words: Told | None = None
-    """What the matcher says of the words of the S captions; None if it does not judge words"""
+    said: tuple[Told, ...] = ()
+    """What the matcher says of words and sentences of the S captions"""
 
     def counts(self) -> dict[str, int]:
         """How many suspects have each reason, in words; only reasons that some have."""
@@ -81,21 +82,21 @@ class Reasons:
         return FIXES["drop"] if caption < 0 else FIXES["replace"].format(self.pairs.captions[caption])
 
     def of_words(self, pair: int) -> str:
-        """What the matcher says of the words of a pair's caption, in a sentence; empty if it says nothing."""
+        """What the matcher says of the words and sentences of a pair's caption; empty if it says nothing."""
         place = self._places[pair]
-        return "" if place < 0 or self.words is None else self.words.sentences[place]
+        return "" if place < 0 else " ".join(told.sentences[place] for told in self.said if told.sentences[place])
 
     def columns(self, rows: np.ndarray) -> dict[str, pa.Array]:
         """Columns of the audit's table for these pairs: `reason` and `fix`, null where a pair is not suspect.
 
-        And what the matcher says of words: `lacking` or `regions`, null where that is nothing.
+        And what the matcher says of words (`lacking` or `regions`) and sentences, null where that is nothing.
         """
         reasons = ["; ".join(told(*found) for found in self.of(row)) or None for row in rows.tolist()]
         fixes = [self.fix(row) for row in rows.tolist()]
         found = {"reason": pa.array(reasons, pa.string()), "fix": pa.array(fixes, pa.string())}
-        if self.words is not None:
-            cells = [(self.words.cells[place] or None) if place >= 0 else None for place in self._places[rows]]
-            found[self.words.column] = pa.array(cells, pa.string())
+        for told_of in self.said:
+            cells = [(told_of.cells[place] or None) if place >= 0 else None for place in self._places[rows]]
+            found[told_of.column] = pa.array(cells, pa.string())
         return found
 
     @cached_property
@@ -120,7 +121,13 @@ def told(name: str, row: int | None) -> str:
     return plain if row is None else pointing.format(row)
 
 
-def find_reasons(found: Findings, known: Correspondences, copies: Copies, partners: Partners | None) -> Reasons:
+def find_reasons(
+    found: Findings,
+    known: Correspondences,
+    copies: Copies,
+    partners: Partners | None,
+    cut: np.ndarray | None = None,
+) -> Reasons:
     """The reasons for the suspects of an audit.
 
     Args:
@@ -128,6 +135,7 @@ def find_reasons(found: Findings, known: Correspondences, copies: Copies, partne
         known: Their scores, and those of decoys.
         copies: Copies among the images and captions.
         partners: Other images that captions belong to, as the run believes; None where it has no such beliefs.
+        cut: (S,) bool, captions of the suspects of which the end was not read; None where that is not known.
     """
     suspects, pairs = found.suspects, found.pairs
     holds = _by_decoys(known, suspects)
@@ -140,6 +148,8 @@ def find_reasons(found: Findings, known: Correspondences, copies: Copies, partne
     holds["generic"] = (copies.generic if generic is None else copies.generic | generic)[suspects]
     if everything is not None:
         holds["everything"] = everything[suspects]
+    if cut is not None:
+        holds["cut"] = cut
     holds["copy"], holds["elsewhere"] = there >= 0, belongs[suspects] >= 0
     shown = first_shown(pairs)[belongs[suspects]]
     relink = np.where(holds["generic"], -1, belongs[suspects])

@@ -157,8 +157,8 @@ class Audit:
         Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; p_wrong (the
         probability that the pair is mismatched) where decoys allow an estimate; truth where it is known. For suspects
         reason and fix (why, and what would repair it), lacking or regions (words that find nothing in the image, by
-        matcher naaf; the region that each word fits best, by chan), and `caption_1`, `image_1`, ...: suggestions of
-        what would match, with similarities, or with the beliefs of a run of method `relink` (`image_1_belief`, and
+        matcher naaf; the region that each word fits best, by chan), least_sentence (the sentence that fits least, of
+        several), and `caption_1`, `image_1`, ...: suggestions of what would match, with similarities, or with the beliefs of a run of method `relink` (`image_1_belief`, and
         `image_1_row`, a row that shows it). `score_NAME` for each score. For copies copy_of, near_copy_of and
         generic_caption. Where the run was trained with verdicts: verdict.
         """

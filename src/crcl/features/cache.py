@@ -18,7 +18,8 @@ ADVICE = "the features computed so far are kept: free some disk space and try ag
 class Cache:
     """Cache of float16 features by the hash of an image file or a text, with one cache file per batch."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, tidy: bool = True) -> None:
+        """Read what is there; `tidy` removes what killed processes left, which needs the folder's lock."""
         self.folder = folder
         self.places: dict[bytes, tuple[Path, int]] = {}
         self.contents: dict[bytes, bytes] = {}
@@ -26,7 +27,7 @@ class Cache:
         self.shape: tuple[int, ...] = ()
         self.infinite: set[bytes] = set()
         """Hashes of what has features too large for float16, or NaN."""
-        for left in folder.glob(".*.tmp"):
+        for left in folder.glob(".*.tmp") if tidy else ():
             left.unlink()
         for path in sorted(folder.glob("*.npz")):
             try:

@@ -1,6 +1,7 @@
 """Extracting vectors of captions, in batches, with a cache by content; safe to kill at any moment.
 
 FOLDER/text_features.npy   float16, (rows, size): a vector for each row of the data
+FOLDER/text_read.npy       uint8, (rows,): whether a caption was read whole, by its sentences, or cut
 FOLDER/about.json          `text`: the encoder, its settings and versions, and how many captions were cut
 FOLDER/cache/              vectors by the hash of the text, one folder for each encoder
 """
@@ -22,9 +23,11 @@ from crcl.features.encoder import Division, Encoder, describe_encoder, divide, e
 from crcl.features.extractor import ABOUT, read_record
 from crcl.features.sentences import LongCaptions
 from crcl.progress import SILENT, Advance, Progress
-from crcl.storage import locked, replacing, write_bytes
+from crcl.storage import locked, replacing, write_array, write_bytes
 
-FILE = "text_features.npy"
+FILE, READ = "text_features.npy", "text_read.npy"
+DIVIDED, CUT = 1, 2
+"""In `READ`: captions that were read by their sentences, and captions of which some was not read; 0: read whole."""
 BATCH = 64
 _STORED = 16  # batches in one file of the cache
 _BLOCK = 4096  # rows that are written at a time
@@ -85,10 +88,12 @@ def extract_texts(
     content = _digest("\0".join(captions))
     known = _refuse_other(folder, key, overwrite=overwrite)
     if known is not None and known.get("content") == content and (settled or way != "least"):
+        if not (folder / READ).is_file():  # made before this was kept
+            _write_read(folder, divide(captions, encoder, way))
         return _as_before(known)
     if settled and known is not None:
         raise InputError("the captions are not those that the vectors were made of", where=folder / FILE)
-    kept = (cache or folder / "cache") / _digest(json.dumps(encoder.settings, sort_keys=True))[:16]
+    kept = (cache or folder / "cache") / _cache_name(encoder.settings)
     try:
         kept.mkdir(parents=True, exist_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,6 +106,7 @@ def extract_texts(
         with progress.task("text vectors") as advance:
             computed = _compute(divided, encoder, store, batch_size, advance)
         size = _write(folder, divided, store, way, shown)
+        _write_read(folder, divided)
         made = ExtractedTexts(sum(map(bool, captions)), size, computed, int(divided.long.sum()), int(divided.cut.sum()))
         counts = {name: value for name, value in vars(made).items() if name != "computed"}
         about = describe_encoder(encoder) | {"key": key, "dtype": "float16", "long_captions": way, "content": content}
@@ -119,6 +125,29 @@ def new_vectors(
     return _combined(divided.parts, known, np.arange(len(texts)), way, shown)
 
 
+def how_read(vectors: Path, rows: int) -> NDArray[np.uint8] | None:
+    """How each caption was read, (rows,): 0, `DIVIDED` or `CUT`; None where that is not known of these vectors."""
+    path = vectors.with_name(READ)
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    fits = isinstance(found, np.ndarray) and found.dtype == np.uint8 and found.shape == (rows,)
+    return found if fits and vectors.name == FILE else None
+
+
+def known_vectors(
+    texts: Sequence[str], folder: Path, settings: dict[str, Any], open_encoder: Callable[[], Encoder]
+) -> NDArray[np.float16]:
+    """Vectors of texts that are in the cache of a folder; by the encoder, if some are not. (texts, D)"""
+    digests, kept = [_key(text) for text in texts], folder / "cache" / _cache_name(settings)
+    store = Cache(kept, tidy=False) if kept.is_dir() else None
+    if store is None or not all(digest in store for digest in digests):
+        return encode(open_encoder(), texts).astype(np.float16)
+    found = dict(store.rows(digests))
+    return np.stack([found[number] for number in range(len(texts))])
+
+
 def long_note(made: ExtractedTexts, encoder: Encoder, way: LongCaptions) -> str:
     """What to tell about captions that are longer than the model reads; empty if there are none."""
     if not made.long:
@@ -130,6 +159,14 @@ def long_note(made: ExtractedTexts, encoder: Encoder, way: LongCaptions) -> str:
         return f"{long}, and are cut; they can be read by sentences instead (long captions: mean or least)"
     rest = f"; of {made.cut:,} of these a sentence is still too long, and cut" if made.cut else ""
     return f"{long}, and are read by sentences ({way}){rest}"
+
+
+def _cache_name(settings: dict[str, Any]) -> str:
+    return _digest(json.dumps(settings, sort_keys=True))[:16]
+
+
+def _write_read(folder: Path, divided: Division) -> None:
+    write_array(folder / READ, np.where(divided.cut, CUT, np.where(divided.long, DIVIDED, 0)).astype(np.uint8))
 
 
 def _digest(text: str) -> str:

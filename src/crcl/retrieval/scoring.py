@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -41,6 +41,10 @@ class Scorer:
         if reads_vectors(self.matcher):
             return TextVectors(pairs)
         return self.vocabulary.encode(pairs.captions, max_words=self.max_words)
+
+    def cuts(self, captions: Sequence[str]) -> np.ndarray:
+        """Whether each caption is longer than this matcher reads, if it reads words. (N,) bool"""
+        return self.vocabulary.cuts(captions, max_words=self.max_words)
 
     def similarities(
         self,

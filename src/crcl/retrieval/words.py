@@ -1,7 +1,7 @@
-"""What matchers that judge words one by one say of captions: which words find nothing, and where the others are."""
+"""What matchers say of parts of captions: words that find nothing, where the others are, the least fitting sentence."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress, groupby
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crcl.data.maps.shards import Shards
 from crcl.data.split import Split
 from crcl.data.text.vocabulary import tokenize
 from crcl.matchers.base import Encoded, eval_mode
@@ -20,10 +21,10 @@ _Judge = Callable[[Encoded, Encoded], Tensor]
 
 @dataclass(frozen=True)
 class Told:
-    """What a matcher says of the words of captions, as text; empty where it has nothing to say."""
+    """What a matcher says of parts of captions, as text; empty where it has nothing to say."""
 
     column: str
-    """Name of a column for `cells`: `lacking` or `regions`."""
+    """Name of a column for `cells`: `lacking`, `regions` or `least_sentence`."""
     cells: list[str]
     sentences: list[str]
 
@@ -43,6 +44,45 @@ def told_of_words(scorer: Scorer, pairs: Split, numbers: np.ndarray, *, grid: in
         cells = ["; ".join(f"{words} → {_place(region, grid)}" for words, region in each) for each in matched]
         return Told("regions", cells, [cell and f"Words and where they fit best: {cell}." for cell in cells])
     return None
+
+
+def told_of_sentences(
+    scorer: Scorer,
+    pairs: Split,
+    numbers: np.ndarray,
+    parts: Sequence[Sequence[str]],
+    vectors: Callable[[Sequence[str]], np.ndarray] | None = None,
+) -> Told | None:
+    """The sentence of each of these pairs' captions that fits its image least, by the matcher.
+
+    Args:
+        scorer: The matcher, and what it reads captions with.
+        pairs: The pairs.
+        numbers: Numbers of the pairs to tell of.
+        parts: The sentences of their captions; nothing is told of a caption with fewer than two.
+        vectors: Gives vectors of sentences, for a matcher that reads these.
+
+    Returns:
+        None if no caption has several sentences.
+    """
+    some = [place for place, own in enumerate(parts) if len(own) > 1]
+    if not some:
+        return None
+    counts = [len(parts[place]) for place in some]
+    texts = [text for place in some for text in parts[place]]
+    divided = replace(
+        pairs,
+        captions=texts,
+        image_index=np.repeat(pairs.image_index[numbers[some]], counts),
+        truth=None,
+        caption_rows=None,
+        text_features=None if vectors is None else Shards([vectors(texts)], ["sentences of captions"]),
+    )
+    sims = scorer.pair_similarities(divided)
+    cells = [""] * len(parts)
+    for place, own in zip(some, np.split(sims, np.cumsum(counts)[:-1]), strict=True):
+        cells[place] = parts[place][int(np.argmin(own))]
+    return Told("least_sentence", cells, [cell and f"Fits the picture least: “{cell}”" for cell in cells])
 
 
 def _lacking(words: list[str]) -> str:

@@ -138,6 +138,7 @@ class FullPair(Pair):
     similarity: float | None
     reasons: list[str]
     fix: str | None
+    words: str
     siblings: list[Caption]
     said: list[ToldBy]
     captions: list[Fitting]

@@ -172,6 +172,7 @@ class Review:
             "similarity": None if blind else _digits(self.found.similarity[number]),
             "reasons": [] if blind else [told_reason(*reason) for reason in why.of(number)],
             "fix": None if fix is None else shown_text(fix),
+            "words": "" if blind else shown_text(why.of_words(number)),
             "siblings": self.siblings(number),
             "said": [{"reviewer": shown_text(name), **told(verdict)} for name, verdict in said.items()],
             **self._suggestions(None if blind else self._suggested.get(number)),

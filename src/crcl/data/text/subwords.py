@@ -82,6 +82,10 @@ class Subwords:
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
         return Tokens(flat=np.concatenate(blocks).astype(np.int32), offsets=offsets, cut=cut)
 
+    def cuts(self, captions: Sequence[str], *, max_words: int = 0) -> np.ndarray:
+        """Whether each caption has more tokens than the model reads, (N,) bool; `max_words` is ignored."""
+        return np.array([cut for _, cut in self.encode_each(captions)], dtype=bool)
+
     def encode_each(self, captions: Sequence[str]) -> Iterator[tuple[list[int], bool]]:
         """For each caption, its token ids and whether it was cut."""
         for block in _blocks(captions):

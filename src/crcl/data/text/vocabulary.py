@@ -156,6 +156,10 @@ class Vocabulary:
         """The id of `<mask>`."""
         return self._number[MASK]
 
+    def cuts(self, captions: Sequence[str], *, max_words: int = 128) -> np.ndarray:
+        """Whether each caption has more words than are read. (N,) bool"""
+        return np.array([len(tokenize(caption)) > max_words for caption in captions], dtype=bool)
+
     def encode(self, captions: Sequence[str], *, max_words: int = 128) -> Tokens:
         """Token ids of the captions, each truncated to `max_words` words, with `<start>` and `<end>` added."""
         if max_words < 1:

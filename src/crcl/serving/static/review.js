@@ -94,6 +94,7 @@ function draw(found, turn) {
   const scores = [["belief", digits(pair.correspondence)], ["probability that it is wrong", pair.p_wrong === null ? null : chance(pair.p_wrong)], ["similarity", digits(pair.similarity)]];
   fill(id("scores"), pair.blind ? [] : scores.filter(([, value]) => value !== null).map(([name, value]) => node("div", {}, [node("dt", { text: name }), node("dd", { text: value })])));
   fill(id("reasons"), pair.reasons.map((text) => node("li", { text })));
+  id("words").textContent = pair.words;
   id("fix").textContent = pair.fix ? `Suggested: ${pair.fix}` : "";
   fill(id("captions").querySelector("ol"), pair.captions.map(takeButton), id("captions"));
   fill(id("images").querySelector("ol"), pair.images.map(relinkButton), id("images"));
