@@ -623,3 +623,23 @@ def test_endings_in_capitals_are_tables_too(
     assert "none yet" in told.out
     refused = call(capsys, monkeypatch, "audit", "notes.txt").err
     assert "a file that ends in .txt, neither a run folder nor data" in refused
+
+
+@pytest.mark.parametrize("alike", ["all captions are the same", "all images have the same features", "nothing"])
+def test_where_all_pairs_are_alike_that_is_said_and_no_number_is_told(tmp_path: Path, alike: str) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(120, 6)).astype(np.float32)
+    captions = [" ".join(rng.choice(["dog", "cat", "car", "red", "big"], 3)) for _ in range(240)]
+    if alike.startswith("all captions"):
+        captions = ["a photo"] * 240
+    if alike.startswith("all images"):
+        features[:] = 1
+    pairs = crcl.read(features, captions)
+    audit = crcl.audit(pairs, tmp_path / "audit", quick=True, decoys=0.2, seed=3)
+    assert audit.unsure.endswith(f": {alike}") == (alike != "nothing")
+    assert (audit.rate, audit.precision, audit.recall, audit.p_wrong, audit.kept) == (None,) * 5
+    assert audit.suspect_count == 0
+    said = " ".join(audit.summary())
+    assert said.startswith(f"None of the {len(audit.findings.pairs)} pairs is flagged: the decoys have correspondences")
+    assert "No score tells decoys from pairs: the best AUROC is 0." in said
+    assert "Judged by" not in said

@@ -10,6 +10,7 @@ import pytest
 
 from crcl.data import duplicates
 from crcl.data.duplicates import Likeness, find_copies, folded, is_file_name, nearest, shared_images
+from crcl.data.maps.shards import Shards
 from crcl.data.split import Split
 
 Tiny = Callable[..., Split]
@@ -165,6 +166,21 @@ def test_copies_of_another_split_are_counted(tiny: Tiny) -> None:
     assert shared_images(train, dev) == 2
     hashes = np.arange(10, dtype=np.uint8).repeat(32).reshape(10, 32)
     assert shared_images(replace(train, contents=hashes[:6]), replace(dev, contents=hashes[5:9])) == 1
+
+
+def test_what_all_pairs_share_is_named(tiny: Tiny) -> None:
+    pairs = tiny()
+    assert duplicates.all_alike(pairs) == ""
+    assert duplicates.all_alike(replace(pairs, captions=["A dog "] + ["a dog"] * (len(pairs) - 1))) == (
+        "all captions are the same"
+    )
+    constant = replace(pairs, features=np.ones_like(pairs.features))
+    assert duplicates.all_alike(constant) == "all images have the same features"
+    vectors = np.ones((len(pairs), 3), np.float32)
+    alike = replace(pairs, text_features=Shards([vectors], ["vectors"]))
+    assert duplicates.all_alike(alike) == "all vectors of captions are the same"
+    vectors[-1] = 0
+    assert duplicates.all_alike(replace(pairs, text_features=Shards([vectors], ["vectors"]))) == ""
 
 
 def test_captions_are_equal_whatever_their_case_and_spaces() -> None:

@@ -13,6 +13,7 @@ from crcl.auditing.result import Audit
 from crcl.auditing.scores.of_run import score_run
 from crcl.auditing.thresholds import Choice, choose_threshold, read_correspondences, refuse_unsure
 from crcl.config import Config
+from crcl.data.duplicates import all_alike
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.files import Files
 from crcl.data.sources.base import Location
@@ -59,6 +60,8 @@ def audit_run(
         with progress.task("similarities") as advance:
             similarity = model.scorer.pair_similarities(pairs, advance=advance)
     correspondences = read_correspondences(run, score)
+    if correspondences.unsure and (cause := all_alike(pairs)):
+        correspondences = replace(correspondences, unsure=f"{correspondences.unsure}: {cause}")
     own = config.own_threshold()
     threshold = choose_threshold(correspondences, choice, own=own, method=config.method, progress=progress)
     features = None if data.location is None else data.location.features

@@ -157,10 +157,10 @@ class Audit:
         Columns: row (in the data, from 0), image, caption, correspondence, suspect, similarity; p_wrong (the
         probability that the pair is mismatched) where decoys allow an estimate; truth where it is known. For suspects
         reason and fix (why, and what would repair it), lacking or regions (words that find nothing in the image, by
-        matcher naaf; the region that each word fits best, by chan), least_sentence (the sentence that fits least, of
-        several), and `caption_1`, `image_1`, ...: suggestions of what would match, with similarities, or with the beliefs of a run of method `relink` (`image_1_belief`, and
-        `image_1_row`, a row that shows it). `score_NAME` for each score. For copies copy_of, near_copy_of and
-        generic_caption. Where the run was trained with verdicts: verdict.
+        matcher naaf; the region that each word fits best, by chan), least_sentence (of several), and `caption_1`,
+        `image_1`, ...: suggestions of what would match, with similarities, or with the beliefs of a run of method
+        `relink` (`image_1_belief`, and `image_1_row`, a row that shows it). `score_NAME` for each score. For copies
+        copy_of, near_copy_of and generic_caption. Where the run was trained with verdicts: verdict.
         """
         rows, found = self.findings.rows, self._correspondences
         table = self.findings.table(self.why.columns(rows) if self.suspect_count else {})
@@ -204,13 +204,12 @@ class Audit:
         return [*found, *self._judged_by(), *self.duplicates.sentences()]
 
     def _judged_by(self) -> list[str]:
-        found = self._correspondences
-        kinds = about_kinds(self.recalls) if self.suspect_count else []
+        found, doubtful = self._correspondences, self.estimate is not None and self.estimate.doubtful
         return [
             *about_verdicts(found, self.threshold),
-            *kinds,
-            *about_score(found.score, found.ratings, doubtful=self.estimate is not None and self.estimate.doubtful),
-            *about_training(found.ratings),
+            *(about_kinds(self.recalls) if self.suspect_count else []),
+            *about_score(found.score, found.ratings, doubtful=doubtful, unsure=self.unsure),
+            *([] if self.unsure else about_training(found.ratings)),
         ]
 
     def caveats(self) -> list[str]:

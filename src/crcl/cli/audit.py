@@ -155,9 +155,9 @@ def audit(
 
     Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity;
     p_wrong, the probability that the pair is mismatched, where decoys allow an estimate; truth where known; for
-    suspects reason and fix, which say why and what would repair the pair, least_sentence, which fits the image least of
-    several, and other images and captions, with the beliefs in these (relink) or their similarities; score_NAME, each score. A table's held-out rows are not trained on,
-    and so not judged.
+    suspects reason and fix, which say why and what would repair the pair, least_sentence, which of several fits the
+    image least, and other images and captions, with the beliefs in these (relink) or their similarities; score_NAME,
+    each score. A table's held-out rows are not trained on, and so not judged.
 
     Copies of images and captions are listed in duplicates.csv beside the table, and told in columns copy_of,
     near_copy_of and generic_caption, where there are any.

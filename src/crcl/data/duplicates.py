@@ -110,6 +110,23 @@ def same_captions(captions: Sequence[str]) -> np.ndarray:
     return _firsts([folded(caption) for caption in captions])
 
 
+def all_alike(pairs: Split) -> str:
+    """What all pairs share, so that nothing tells the right ones from the wrong; empty where they differ.
+
+    Of features and vectors a sample is looked at.
+    """
+    shown = np.unique(pairs.image_index)
+    images = shown[np.linspace(0, len(shown) - 1, min(len(shown), _KEPT)).astype(np.int64)]
+    if len({folded(caption) for caption in pairs.captions}) == 1:
+        return "all captions are the same"
+    first = pairs.gather(images[:1])
+    if all((pairs.gather(block) == first).all() for block in _blocks(pairs, images)):
+        return "all images have the same features"
+    captions = np.linspace(0, len(pairs) - 1, min(len(pairs), _KEPT)).astype(np.int64)
+    vectors = None if pairs.text_features is None else pairs.gather_texts(captions)
+    return "" if vectors is None or not (vectors == vectors[:1]).all() else "all vectors of captions are the same"
+
+
 def is_file_name(caption: str) -> bool:
     """Whether a caption is the name or the number of a file, such as `IMG_1234.JPG`, and says nothing of its image."""
     return len(caption) <= 200 and _FILE_NAME.fullmatch(folded(caption)) is not None

@@ -18,13 +18,16 @@ KINDS = {
 _ADDS = 2.0  # standard errors from which training is said to add something, or to take it away
 
 
-def about_score(score: str, ratings: Mapping[str, Rating], *, doubtful: bool = False) -> list[str]:
+def about_score(score: str, ratings: Mapping[str, Rating], *, doubtful: bool = False, unsure: str = "") -> list[str]:
     """Which score was taken, and how well it and the others tell decoys from pairs; nothing where there is one only.
 
-    Where the estimate by this score is `doubtful`, that is said too.
+    Where the estimate by this score is `doubtful`, or where there is none because it is `unsure`, that is said too.
     """
     if len(ratings) < 2 or score not in ratings:
         return []
+    if unsure:
+        best = max(rating.auroc for name, rating in ratings.items() if name not in BY_NAME_ONLY)
+        return [f"No score tells decoys from pairs: the best AUROC is {best:.2f}, where chance is 0.50."]
     free = {name: rating for name, rating in ratings.items() if name != score and name not in BY_NAME_ONLY}
     others = ", ".join(f"{name} {rating.auroc:.3f}" for name, rating in free.items())
     own = ratings[score]
