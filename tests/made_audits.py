@@ -98,5 +98,5 @@ def made_reasons(found: Findings) -> Reasons:
         {"elsewhere": following, "copy": following},
         np.where(turn == 0, found.pairs.image_index[following], -1),
         np.where(turn == 1, following, -1),
-        Told("lacking", texts, [text and f"The words “{text}” fit nothing in the picture." for text in texts]),
+        (Told("lacking", texts, [text and f"The words “{text}” fit nothing in the picture." for text in texts]),),
     )

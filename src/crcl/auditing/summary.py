@@ -51,12 +51,14 @@ def summary(audit: Findings, estimate: Estimate | None = None, *, unsure: str = 
         at_threshold = estimate.at(audit.threshold)
         interval = precision_interval(audit, estimate)
         expected = recall_at(estimate, audit.threshold)
+        an, most = ("At most an", "at most ") if estimate.doubtful else ("An", "")
         sure = (
-            f"estimated precision {percent(at_threshold.precision)}{interval and f' ({interval})'}, "
+            f"estimated precision {most}{percent(at_threshold.precision)}{interval and f' ({interval})'}, "
             f"recall {percent(expected)} ({bounds(expected)})"
         )
+        rate = f"{percent(estimate.rate, 1)} ({low}–{high})"
         found = [
-            f"An estimated {percent(estimate.rate, 1)} ({low}–{high}) of {pairs:,} pairs are mismatched. At threshold "
+            f"{an} estimated {rate} of {pairs:,} pairs are mismatched. At threshold "
             + (f"{at}, {flagged:,} are flagged: {sure}." if flagged else f"{at}, none is flagged.")
         ]
     elif unsure and not audit.threshold:

@@ -26,8 +26,9 @@ def about_score(score: str, ratings: Mapping[str, Rating], *, doubtful: bool = F
     if len(ratings) < 2 or score not in ratings:
         return []
     if unsure:
-        best = max(rating.auroc for name, rating in ratings.items() if name not in BY_NAME_ONLY)
-        return [f"No score tells decoys from pairs: the best AUROC is {best:.2f}, where chance is 0.50."]
+        most = max((one for name, one in ratings.items() if name not in BY_NAME_ONLY), key=lambda one: one.auroc)
+        best = f"{most.auroc:.2f} ± {most.error:.2f}"
+        return [f"No score tells decoys from pairs: the best AUROC is {best}, where chance is 0.50."]
     free = {name: rating for name, rating in ratings.items() if name != score and name not in BY_NAME_ONLY}
     others = ", ".join(f"{name} {rating.auroc:.3f}" for name, rating in free.items())
     own = ratings[score]
