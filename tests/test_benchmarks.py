@@ -26,6 +26,7 @@ import copies
 import cost
 import detection
 import downstream
+import hard
 import mismatches
 import score_tables
 import scores
@@ -310,6 +311,20 @@ def test_downstream_trains_on_what_each_score_keeps(tmp_path, monkeypatch, capsy
     assert rows["linear"]["wrong"] < rows["random"]["wrong"] < 0.5
     with pytest.raises(SystemExit, match="other: no score of this audit, which has "):
         downstream.measured(options, 0.4, 0, "other")
+
+
+def test_hard_negatives_are_near_mismatches_more_that_verdicts_call_wrong(tmp_path, monkeypatch, capsys):
+    data = write_folder(tmp_path / "data", train=60)
+    words = ["hard.py", str(data), "--work", str(tmp_path / "work"), "--pairs", "100", "--rates", "0.4", "--seeds", "1"]
+    small = ["--set", "train.pieces=[1]", "--set", "matcher.embedding=8", "--set", "ledger.freeze_epochs=0"]
+    monkeypatch.setattr(sys, "argv", [*words, *small, "--methods", "crcl", "--arms", "random", "hard"])
+    hard.main()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [line.split(" | ")[:3] for line in lines[2:]] == [["| 40%", "crcl", arm] for arm in ("random", "hard")]
+    plain, more = (crcl.Run.open(tmp_path / "work/runs" / f"bow-0.4-0-crcl-{arm}") for arm in ("random", "hard"))
+    beliefs = more.load_ledger()
+    assert len(plain.load_ledger()) == 100 < len(beliefs)
+    assert (beliefs[100:] == 0).all()
 
 
 def test_the_search_of_synthetic_vectors_is_measured_in_every_way(tmp_path):
