@@ -120,3 +120,10 @@ def test_of_an_endless_caption_only_the_beginning_is_read() -> None:
     assert len(tokenize("a " * 10_000_000)) == MOST_CHARACTERS // 2
     tokens = Vocabulary.build(["dog " * 10_000_000]).encode(["dog " * 10_000_000], max_words=3)
     assert (len(tokens[0]), tokens.cut) == (5, 1)
+
+
+def test_captions_with_more_words_than_are_read_are_told() -> None:
+    words = Vocabulary.build(["a dog runs"], minimum=1)
+    captions = ["a dog", "a dog runs.", "incomprehensibilities", ""]
+    assert words.cuts(captions, max_words=3).tolist() == [False, True, False, False]
+    assert words.encode(captions, max_words=3).cut == 1

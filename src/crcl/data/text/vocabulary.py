@@ -158,7 +158,8 @@ class Vocabulary:
 
     def cuts(self, captions: Sequence[str], *, max_words: int = 128) -> np.ndarray:
         """Whether each caption has more words than are read. (N,) bool"""
-        return np.array([len(tokenize(caption)) > max_words for caption in captions], dtype=bool)
+        # a caption of so few letters has no more words
+        return np.array([len(text) > max_words and len(tokenize(text)) > max_words for text in captions], dtype=bool)
 
     def encode(self, captions: Sequence[str], *, max_words: int = 128) -> Tokens:
         """Token ids of the captions, each truncated to `max_words` words, with `<start>` and `<end>` added."""
