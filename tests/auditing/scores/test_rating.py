@@ -51,6 +51,15 @@ def test_another_score_is_taken_only_if_it_is_surely_better() -> None:
     assert best(worse, "belief") == "belief"
 
 
+def test_a_score_that_is_clearly_worse_by_near_decoys_is_not_taken() -> None:
+    random = {"linear": Rating(0.86, 0.01), "combined": Rating(0.868, 0.01, 0.008, 0.002)}
+    near = {"linear": Rating(0.7, 0.03), "combined": Rating(0.66, 0.03, -0.039, 0.008)}
+    assert best(random, "linear") == "combined"
+    assert best(random, "linear", near) == "linear"
+    unsure = near | {"combined": Rating(0.69, 0.03, -0.01, 0.008)}
+    assert best(random, "linear", unsure) == "combined"
+
+
 @pytest.mark.parametrize("name", sorted(BY_NAME_ONLY))
 def test_scores_that_flatter_decoys_are_never_taken_unnamed(name: str) -> None:
     assert best({"belief": Rating(0.8, 0.01), name: Rating(0.99, 0.001, 0.19, 0.001)}, "belief") == "belief"

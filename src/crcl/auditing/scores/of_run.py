@@ -95,16 +95,17 @@ class Scores:
             return found
         return as_belief(found, len(self.kinds), judged=self.kinds != "random")
 
-    def ratings(self) -> dict[str, Rating]:
-        """How well each score tells random decoys from pairs, the best first."""
-        random = np.flatnonzero(self.kinds == "random") + self.pairs
+    def ratings(self, kind: str = "random") -> dict[str, Rating]:
+        """How well each score tells decoys of a kind from pairs, the best first."""
+        decoys = np.flatnonzero(self.kinds == kind) + self.pairs
         divided = {name: _without_gaps(self.of(name)) for name in self.names}
-        return rate_all({name: (of[: self.pairs], of[random]) for name, of in divided.items()}, self.own)
+        return rate_all({name: (of[: self.pairs], of[decoys]) for name, of in divided.items()}, self.own)
 
     def choose(self, name: str | None, ratings: dict[str, Rating]) -> str:
         """The named score, or the best; refuses a name that there is not."""
         if name is None:
-            return best(ratings, self.own) if ratings else self.own
+            near = self.ratings("near") if (self.kinds == "near").any() else {}
+            return best(ratings, self.own, near) if ratings else self.own
         check_score(name)
         if name not in self.names:
             raise InputError(f"this run has no score {name}", hint=f"it has {', '.join(self.names)}")

@@ -8,6 +8,7 @@ chance.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,6 +16,7 @@ BY_NAME_ONLY = frozenset({"similarity", "consistency"})
 """Scores that an audit takes only where they are named. A trained matcher's similarity knows the captions of decoys;
 and the captions of a mismatched image may all agree with each other, which those of decoys never do."""
 _SURELY = 1.0  # standard errors by which another score must be better than the run's own
+_WORSE = 2.0  # standard errors from which a score is worse for nearly right captions
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,12 @@ def rate_all(scores: Mapping[str, tuple[np.ndarray, np.ndarray]], own: str) -> d
     return dict(sorted(found.items(), key=lambda item: -item[1].auroc))
 
 
-def best(ratings: Mapping[str, Rating], own: str) -> str:
-    """The score that separates best; the run's own unless another is better by more than a standard error."""
-    free = {name: rating for name, rating in ratings.items() if name not in BY_NAME_ONLY}
+def best(ratings: Mapping[str, Rating], own: str, near: Mapping[str, Rating] = MappingProxyType({})) -> str:
+    """The score that separates best; the run's own unless another is better by more than a standard error.
+
+    One that is clearly worse than the run's own by `near` decoys, where there are such, is not taken.
+    """
+    worse = {name for name, rating in near.items() if rating.added < -_WORSE * rating.added_error}
+    free = {name: rating for name, rating in ratings.items() if name not in BY_NAME_ONLY | worse}
     name = max(free, key=lambda one: free[one].auroc)
     return name if free[name].added > _SURELY * free[name].added_error else own
