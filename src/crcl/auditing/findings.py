@@ -160,5 +160,5 @@ def columns_of(path: Path) -> list[str]:
             return list(pa.parquet.read_schema(path).names)
         with path.open("rb") as file:
             return file.readline(1000).decode("utf-8", "replace").strip().replace('"', "").split(",")
-    except (OSError, pa.ArrowException):
+    except (OSError, pa.ArrowException, UnicodeDecodeError):
         return []

@@ -56,7 +56,7 @@ class ParquetImages:
         """The bytes of an image."""
         try:
             content = _reader(self, os.getpid()).read(name)
-        except (InputError, pa.ArrowException, OSError) as error:
+        except (InputError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise UnusableError(f"cannot be read ({' '.join(str(error).split())[:200]})") from error
         if content is None:
             raise UnusableError("only its path is in the Parquet file, not its bytes")
@@ -75,7 +75,7 @@ class ParquetImages:
                 if _stamp(path) != self.stamps[number]:
                     raise InputError("has changed since it was read", where=path, hint="read it again")
                 yield file
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last one: a name of a column
             raise unreadable(path, error) from error
 
     def own_names(self) -> tuple[pa.Array, np.ndarray]:
