@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,17 @@ def torchrun(processes: int, *words: str, **options: Any) -> "subprocess.Popen[s
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "CUDA_VISIBLE_DEVICES": ""}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([*launcher, *words], text=True, env=environment, **{**pipes, **options})
+
+
+def second(launcher: int) -> int:
+    """The process of rank 1 that torchrun started; waits until it is there."""
+    while True:
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == launcher and b"\0RANK=1\0" in (entry / "environ").read_bytes():
+                    return int(entry.name)
+        time.sleep(0.1)
 
 
 def train_all(folder: Path, out: Path, names: list[str]) -> None:

@@ -5,6 +5,9 @@ The unit is the whole batch: each process computes a part of it, and gets what t
 """
 
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,10 +21,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from crcl.errors import TrainingError
+from crcl.errors import Interrupted, TrainingError
 
 TIMEOUT = timedelta(seconds=45)
 """How long a process waits for the others within a step, before it takes one of them for dead."""
+stopping = threading.Event()
+"""Set while a training is asked to stop: the others are then not waited for much longer."""
+_PATIENCE = 10.0  # seconds that it waits for them all the same, since they may be asked, too
 _BUCKET = 2**23  # numbers that are summed over the processes at a time: 32 MB
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 _turns = numbers()
@@ -96,9 +102,22 @@ def count() -> int:
     return 1 if _alone.get() else together()
 
 
+def leads() -> bool:
+    """Whether this process writes what those that work together here have made."""
+    return count() == 1 or is_first()
+
+
+def own_share(number: int) -> slice:
+    """The places of those of so many pieces of work that this process does: every P-th of P processes."""
+    return slice(0, number) if count() == 1 else slice(rank(), number, count())
+
+
 @contextmanager
 def processes() -> Iterator[None]:
-    """Connect the processes that `torchrun` started, and disconnect them at the end; without it, do nothing."""
+    """Connect the processes that `torchrun` started, and disconnect them at the end; without it, do nothing.
+
+    `torchrun` sends SIGTERM to the others when one of them ends: they then stop with a message.
+    """
     if not launched() or dist.is_initialized():
         yield
         return
@@ -107,10 +126,26 @@ def processes() -> Iterator[None]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group(backend, timeout=TIMEOUT)
     try:
-        yield
+        with _stopped_by_launcher():
+            yield
     finally:
         # waits for nobody: others may be dead, or still at work
         dist.destroy_process_group()
+
+
+@contextmanager
+def _stopped_by_launcher() -> Iterator[None]:
+    def stop(signum: int, frame: Any) -> None:
+        raise Interrupted(signum)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -122,7 +157,7 @@ def first_process_first() -> Iterator[None]:
     if count() == 1:
         yield
         return
-    key, store = f"crcl/turn/{next(_turns)}", dist.distributed_c10d._get_default_store()
+    key, store = _next_turn()
     if not is_first():
         _wait_for(store, key)
     before = _alone.set(True)
@@ -140,13 +175,57 @@ def wait_for_first() -> None:
         pass
 
 
+def meet() -> None:
+    """Wait until all processes get here, however long that takes.
+
+    What they exchange next they then have all at once: an exchange does not wait for long work.
+    """
+    if count() > 1:
+        key, store = _next_turn()
+        if store.add(f"{key}/here", 1) == count():
+            store.set(key, "done")
+        _wait_for(store, key)
+
+
+def _next_turn() -> tuple[str, Any]:
+    """A key that all processes use next, and the store that connects them."""
+    return f"crcl/turn/{next(_turns)}", dist.distributed_c10d._get_default_store()
+
+
 def _wait_for(store: Any, key: str) -> None:
-    """Wait for a key of the store that connects the processes, in short turns, so that signals are handled."""
-    while True:
-        try:
-            return store.wait([key], timedelta(seconds=1))
-        except dist.DistStoreError:
-            pass
+    """Wait for a key of the store that connects the processes; asks again and again, so that signals are heard."""
+    pause, patience = 0.001, _PATIENCE
+    while not store.check([key]):
+        time.sleep(pause)
+        patience -= pause if stopping.is_set() else 0
+        if patience <= 0:
+            raise TrainingError(_lost(f"waited for {_PATIENCE} seconds after it was told to stop"))
+        pause = min(1.5 * pause, 0.5)
+
+
+def collect(own: bytes) -> list[bytes]:
+    """What each process gives, in the order of the processes; waits for all of them."""
+    if count() == 1:
+        return [own]
+    meet()
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(count())]
+    _exchange(dist.all_gather, sizes, torch.tensor([len(own)]))
+    longest = max(1, *(int(size) for size in sizes))
+    given = torch.zeros(longest, dtype=torch.uint8)
+    given[: len(own)] = torch.from_numpy(np.frombuffer(own, np.uint8).copy())
+    found = [torch.empty_like(given) for _ in sizes]
+    _exchange(dist.all_gather, found, given)
+    return [content[: int(size)].numpy().tobytes() for content, size in zip(found, sizes, strict=True)]
+
+
+def summed(own: np.ndarray) -> np.ndarray:
+    """The sum of the arrays of all processes, where each has zeros for what others made; waits for all of them."""
+    if count() == 1:
+        return own
+    meet()
+    held = torch.from_numpy(np.ascontiguousarray(own).copy())
+    _exchange(dist.all_reduce, held)
+    return held.numpy()
 
 
 def gather(own: Tensor, part: Part | None) -> Tensor:
@@ -210,11 +289,15 @@ def _exchange(collective: Callable[..., Any], *arguments: Any) -> None:
     try:
         collective(*arguments)
     except (RuntimeError, dist.DistError) as error:
-        raise TrainingError(
-            f"process {rank() + 1} of {count()} lost contact with another one, which ended or did not answer for "
-            f"{TIMEOUT.seconds} seconds; the last checkpoint is intact: resume the training with any number of "
-            f"processes ({str(error).splitlines()[0][:200]})"
-        ) from error
+        raise TrainingError(_lost(str(error).splitlines()[0][:200])) from error
+
+
+def _lost(why: str) -> str:
+    return (
+        f"process {rank() + 1} of {together()} lost contact with another one, which ended or did not answer for "
+        f"{TIMEOUT.seconds} seconds; the last checkpoint and all finished work are intact: the same command goes on, "
+        f"a training with resume, in any number of processes ({why})"
+    )
 
 
 class _Gather(torch.autograd.Function):

@@ -67,9 +67,14 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
+def is_launched() -> bool:
+    """Whether `torchrun` started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def is_follower() -> bool:
     """Whether `torchrun` started this process beside a first one, which shows what there is to show."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+    return is_launched() and os.environ.get("RANK", "0") != "0"
 
 
 def standard_error() -> Screen:

@@ -102,7 +102,7 @@ def test_killed_in_the_middle_it_goes_on_and_ends_with_the_same_bytes(tmp_path: 
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert not (tmp_path / "killed/features.npy").exists()
-    assert run(images, tmp_path / "killed", batch_size=2).computed == 10 - 3 * 2
+    assert run(images, tmp_path / "killed", batch_size=2).computed == 10 - (2 + 2 + 1)  # the third has a broken image
     for name in ("features.npy", "ids.txt", "skipped.csv", "about.json"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
     whole, killed = (sorted(file.name for file in (tmp_path / name).rglob("*")) for name in ("whole", "killed"))

@@ -4,14 +4,13 @@ import json
 import os
 import signal
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from embedded import write_embeddings
-from several import torchrun, train_all
+from several import second, torchrun, train_all
 from small_clip import draw_scenes, save_clip
 from tiny import SMALL, assert_same_runs, finish, small_config, train_command, write_folder
 
@@ -133,7 +132,7 @@ def test_a_killed_process_ends_the_others_and_the_resumed_run_is_the_unbroken_on
     while not (run / "metrics.jsonl").exists() or not (run / "metrics.jsonl").stat().st_size:
         assert broken.poll() is None, finish(broken).err
         time.sleep(0.05)
-    os.kill(_second(broken.pid), signal.SIGKILL)
+    os.kill(second(broken.pid), signal.SIGKILL)
     killed = time.monotonic()
     answer = finish(broken)
     assert time.monotonic() - killed < 60
@@ -145,16 +144,6 @@ def test_a_killed_process_ends_the_others_and_the_resumed_run_is_the_unbroken_on
     unbroken = [word if word != str(run) else str(tmp_path / "unbroken") for word in words]
     assert finish(torchrun(2, *unbroken)).code == 0
     assert_same_runs(run, tmp_path / "unbroken")
-
-
-def _second(launcher: int) -> int:
-    """The process of rank 1 that torchrun started."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == launcher and b"\0RANK=1\0" in (entry / "environ").read_bytes():
-                return int(entry.name)
-    raise AssertionError("torchrun started no second process")
 
 
 @pytest.mark.parametrize("method", ["bicro", "l2rm", "mscn"])

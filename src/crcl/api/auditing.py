@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from crcl import distributed
 from crcl.api.common import (
     AnyRun,
     Settings,
@@ -33,6 +34,7 @@ from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 
 
+@distributed.processes()
 def audit(
     source: Any,
     folder: str | Path | None = None,
@@ -68,7 +70,8 @@ def audit(
     there are few pairs; `settings={"method": "crcl"}` trains CRCL. Every step is saved in `folder`, and the same call
     resumes it. Given a run, the audit judges the run's training pairs; parameters of the training (`folder`, `model`,
     `text_model`, `long_captions`, `matcher`, `decoys`, `decoy_kinds`, `verdicts`, `preset`, `seed`, `settings`,
-    `quick`, `overwrite`) are refused.
+    `quick`, `overwrite`) are refused. Several processes, which `torchrun` starts, share the work; each returns the
+    audit, and the first one should write it.
 
     Args:
         source: Pairs, or anything that `read` takes; or a run.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from crcl import distributed
 from crcl.api.common import Shown, pairs_of, path_of, receiver
 from crcl.auditing.making import Models, make_texts, report_skipped
 from crcl.config import describe_keys
@@ -114,6 +115,7 @@ def info(path: Any = None) -> list[tuple[str, ...]]:
     return [*describe(path if isinstance(path, str | Path) else pairs_of(path))]
 
 
+@distributed.processes()
 def extract_features(
     source: Any,
     folder: str | Path,
@@ -190,6 +192,7 @@ def _wanted(source: Any, images: Path | None) -> list[Wanted]:
     return wanted_files([Path(file) for file in files], folder=images)
 
 
+@distributed.processes()
 def extract_text_features(
     source: Any,
     folder: str | Path,

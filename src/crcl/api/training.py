@@ -113,14 +113,10 @@ def train(
         if MATCHERS[planned.matcher.name].pretrained and model is not None:  # it is the model to train
             base["matcher.model"] = model
             planned, models = plan(**chosen), Models(None, text_model, models.long_captions)
-        making: dict[str, Any] = {
-            "settled": resume,
-            "overwrite": overwrite and distributed.is_first(),
-            "progress": shown,
-        }
-        pairs = _with_features(pairs, planned, models, path.with_name(f"{path.name}-features"), **making)
-        chosen["base"] = base | ({} if pairs.location is None else pairs.location.absolute().settings())
-        full = plan(**chosen)
+    making: dict[str, Any] = {"settled": resume, "overwrite": overwrite, "progress": shown}
+    pairs = _with_features(pairs, planned, models, path.with_name(f"{path.name}-features"), **making)
+    chosen["base"] = base | ({} if pairs.location is None else pairs.location.absolute().settings())
+    full = plan(**chosen)
     if resumes:
         report_finished(Run.open(path), full, shown)
     if tensorboard and distributed.is_first():
@@ -136,7 +132,9 @@ def _with_features(
     making: dict[str, Any] = {"settled": settled, "overwrite": overwrite, "progress": progress}
     if planned.matcher.model is not None and MATCHERS[name].pretrained and not given:
         lacking = not pairs.has_features and finds_images(pairs)
-        return with_pixels(pairs, folder, planned.matcher.model, **making) if lacking else pairs
+        with distributed.first_process_first():
+            making["overwrite"] = overwrite and distributed.is_first()
+            return with_pixels(pairs, folder, planned.matcher.model, **making) if lacking else pairs
     vectors = given and wants_vectors(pairs, models, name, progress)
     lacks_images = not pairs.has_features and (models.model is not None or finds_images(pairs))
     if lacks_images or (vectors and not pairs.has_text_features) or models.text_model is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crcl import distributed
 from crcl.data.files import SHOWN, open_features, read_ids
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.base import UnusableError
@@ -83,6 +84,8 @@ def with_features(
 ) -> Pairs:
     """The pairs with features of their images, and with vectors of their captions, made in `folder` if they are needed.
 
+    Several processes share the work.
+
     Args:
         pairs: The pairs.
         folder: Where the features go.
@@ -102,7 +105,7 @@ def with_features(
             pairs.wanted_images(), extractor, folder, overwrite=overwrite, settled=settled, progress=progress
         )
         report_skipped(made, folder, progress)
-        if isinstance(pairs.pictures, Files) and pairs.pictures.folder is not None:
+        if distributed.leads() and isinstance(pairs.pictures, Files) and pairs.pictures.folder is not None:
             _record_image_folder(folder / ABOUT, pairs.pictures.folder)
         pairs = pairs.with_features(folder / "features.npy", folder / "ids.txt")
     elif pairs.is_table and pairs.location is not None and pairs.location.features is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from crcl import distributed
 from crcl.auditing.making import Models, wants_vectors, with_features
 from crcl.auditing.scores.of_run import score_run
 from crcl.auditing.thresholds import read_correspondences
@@ -101,6 +102,8 @@ class Prepared:
 def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress = SILENT) -> Prepared:
     """Make features if needed and train, all in `folder`; an interrupted call is resumed.
 
+    Several processes share the work.
+
     The run is in `folder/run`, and what was fitted without a network, if more is trained, in `folder/quick`.
     """
     choose_device(how.device)
@@ -109,14 +112,17 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
     planned = plan_training(pairs, how, vectors=vectors)  # wrong settings are refused before long work
     path = folder / ("quick" if how.quick else "run")
     resumes = (path / "config.json").is_file() and not how.overwrite
+    looked = (folder / "quick").exists()
     if resumes:
         _refuse_other(pairs, path)
     else:
         check_given(planned)
+    distributed.meet()  # none writes before all have looked
     for note in pairs.notes:
         progress.note(note)
     _report_empty(pairs.check(), progress)
-    pairs = pairs.save(folder / "data")
+    with distributed.first_process_first():
+        pairs = pairs.save(folder / "data")
     with _explain_existing(path, exists=resumes):
         pairs = with_features(
             pairs,
@@ -133,7 +139,7 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
     if how.preset is None and pairs.has_text_features and not how.quick:
         _report_slower(given(how.settings), count, config.method, progress)
     quick = None
-    if _looks_first(config, count) and not (resumes and not (folder / "quick").exists()):
+    if _looks_first(config, count) and not (resumes and not looked):
         quick = _quick_look(pairs, folder / "quick", how, vectors=vectors, count=count, progress=progress)
     with _explain_existing(path, exists=path.exists() and not how.overwrite):
         run = session.train(

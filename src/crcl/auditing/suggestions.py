@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crcl import distributed
 from crcl.data.split import Split
 from crcl.methods.base import Partners
 from crcl.progress import Advance
@@ -40,7 +41,7 @@ def suggest(
     """The best other captions and images for some pairs, among all pairs.
 
     Each text is suggested once, however often it occurs. Similarities are computed block by block, and only the best
-    so far are kept in memory.
+    so far are kept in memory. Several processes divide the candidates among them.
 
     Args:
         scorer: Computes similarities.
@@ -54,19 +55,29 @@ def suggest(
     texts, of_text = np.unique(text_of[rows], return_inverse=True)
     every_text, every_image = np.unique(text_of), np.arange(pairs.images)
 
-    work = scoring_work(len(images), len(every_text))
-    total = work + scoring_work(len(every_image), len(texts))
+    own_texts, own_images = _part(len(every_text)), _part(len(every_image))
+    work = scoring_work(len(images), len(own_texts))
+    total = work + scoring_work(len(own_images), len(texts))
     for_images = _Best(images, every_text, pairs.image_index, text_of, most)
-    scorer.score(pairs, tokens, images, every_text, for_images.see, advance=subtask(advance, 0, total))
+    scorer.score(
+        pairs,
+        tokens,
+        images,
+        every_text[own_texts],
+        lambda queries, candidates, block: for_images.see(queries, own_texts[candidates], block),
+        advance=subtask(advance, 0, total),
+    )
     for_texts = _Best(texts, every_image, text_of, pairs.image_index, most)
     scorer.score(
         pairs,
         tokens,
-        every_image,
+        every_image[own_images],
         texts,
-        lambda candidates, queries, block: for_texts.see(queries, candidates, block.T),
+        lambda candidates, queries, block: for_texts.see(queries, own_images[candidates], block.T),
         advance=subtask(advance, work, total),
     )
+    for best in (for_images, for_texts):
+        best.exchange()
     return Suggestions(
         rows,
         for_images.numbers[of_image],
@@ -74,6 +85,11 @@ def suggest(
         for_texts.numbers[of_text],
         for_texts.similarity[of_text],
     )
+
+
+def _part(candidates: int) -> np.ndarray:
+    """The places of the candidates that this process compares: an equal part of them."""
+    return np.array_split(np.arange(candidates), distributed.count())[distributed.rank() % distributed.count()]
 
 
 def suggest_believed(partners: Partners, pairs: Split, rows: np.ndarray, *, most: int = MOST) -> Suggestions:
@@ -156,8 +172,28 @@ class _Best:
         block = block.clone(memory_format=torch.contiguous_format)  # topk is slow on other strides
         block[self._known_in_block(asking, offered)] = -torch.inf
         best, place = block.topk(min(self.numbers.shape[1], block.shape[1]), dim=1)
-        similarity = np.concatenate([self.similarity[asking], best.cpu().numpy()], axis=1)
-        numbers = np.concatenate([self.numbers[asking], self.candidates[offered[place.cpu().numpy()]]], axis=1)
+        self._add(asking, best.cpu().numpy(), self.candidates[offered[place.cpu().numpy()]])
+
+    def exchange(self) -> None:
+        """Add the best of the other processes, which saw other candidates."""
+        if distributed.count() == 1:
+            return
+        everyone = np.arange(len(self.numbers))
+        similarities = distributed.collect(np.ascontiguousarray(self.similarity).tobytes())
+        numbers = distributed.collect(np.ascontiguousarray(self.numbers).tobytes())
+        for process, (fit, found) in enumerate(zip(similarities, numbers, strict=True)):
+            if process != distributed.rank():
+                shape = self.numbers.shape
+                self._add(
+                    everyone,
+                    np.frombuffer(fit, np.float32).reshape(shape),
+                    np.frombuffer(found, np.int64).reshape(shape),
+                )
+
+    def _add(self, asking: np.ndarray, best: np.ndarray, candidates: np.ndarray) -> None:
+        """Keep the best of those so far and of more candidates of some queries. `(asking, more)` each"""
+        similarity = np.concatenate([self.similarity[asking], best], axis=1)
+        numbers = np.concatenate([self.numbers[asking], candidates], axis=1)
         numbers[np.isneginf(similarity)] = -1
         order = np.lexsort((numbers, -similarity), axis=1)[
             :, : self.numbers.shape[1]

@@ -16,7 +16,7 @@ from crcl import __version__
 from crcl.cli.console import err, out, shown, spell
 from crcl.errors import InputError, Interrupted, TrainingError, is_out_of_memory
 from crcl.progress import reading_shown_by
-from crcl.terminal import discard
+from crcl.terminal import discard, is_launched
 
 _NOT_WRITTEN = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
 _LESS_MEMORY = (
@@ -147,7 +147,10 @@ def _end_unprinted(error: OSError) -> NoReturn:
 
 
 def _say_how_to_continue(words: list[str]) -> None:
-    err.print(f"stopped; finished work is saved. Continue with:\n  {shlex.join(['crcl', *words])}", soft_wrap=True)
+    why, command = "stopped", shlex.join(["crcl", *words])
+    if is_launched():
+        why, command = "stopped by torchrun, because a process ended or it was told to", f"torchrun ... -m {command}"
+    err.print(f"{why}; finished work is saved. Continue with:\n  {command}", soft_wrap=True)
 
 
 def _version(requested: bool) -> None:

@@ -39,6 +39,7 @@ from crcl.data.sources import layout_of
 from crcl.errors import Interrupted
 from crcl.matchers import MATCHERS
 from crcl.runs.folder import Run
+from crcl.terminal import is_follower
 
 TRAINING = "Given data, not a run"
 WITHOUT_THRESHOLD = ("auroc", "average_precision")
@@ -211,6 +212,8 @@ def audit(
         overwrite=overwrite,
         progress=shown,
     )
+    if is_follower():
+        return
     try:
         _write(found, output, report, run)
     except KeyboardInterrupt:  # the training is done: the same command resumes after it

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crcl import distributed
 from crcl.errors import TrainingError
 from crcl.storage import write_arrays
 
@@ -85,3 +86,15 @@ class Cache:
 
 def as_rows(hashes: list[bytes]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(len(hashes), -1)
+
+
+def open_together(kept: Path) -> Cache:
+    """The cache as all processes see it: the first one opens it before the others, and none adds before all have."""
+    if distributed.leads():
+        store = Cache(kept)
+        distributed.meet()
+    else:
+        distributed.meet()
+        store = Cache(kept, tidy=False)
+    distributed.meet()
+    return store

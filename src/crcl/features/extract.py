@@ -6,6 +6,9 @@ FOLDER/hashes.npy     (images, 32) uint8, a hash of each image's pixels: equal f
 FOLDER/skipped.csv    image, reason: images that could not be used
 FOLDER/about.json     the extractor, its settings and versions
 FOLDER/cache/         features by the hash of the image file, one folder for each extractor and its settings
+
+Several processes, which `torchrun` starts, divide the reading of the files and the batches among them, add to the same
+cache, and the first one writes. The batches, and so the features, do not depend on the number of processes.
 """
 
 import hashlib
@@ -13,25 +16,28 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crcl import distributed
 from crcl.data.files import SHOWN, open_features, read_ids
 from crcl.data.images import MOST_PIXELS
 from crcl.data.pictures.base import UnusableError, Wanted
 from crcl.data.rows.stored import HASHES, skipped_text
 from crcl.errors import InputError, TrainingError
-from crcl.features.cache import ADVICE, Cache, as_rows
+from crcl.features.cache import ADVICE, Cache, as_rows, open_together
 from crcl.features.decoding import prepared, usual_workers
 from crcl.features.extractor import ABOUT, Extractor, describe_extractor, preparer, read_record
 from crcl.progress import SILENT, Advance, Progress
 from crcl.storage import locked, write_array, write_bytes
 
+_HASH = 32  # bytes
 _BUSY = "another process is extracting features to this folder"
 _BUSY_HINT = "wait for it, or name another folder"
 
@@ -96,17 +102,25 @@ def extract(
         raise InputError(
             f"cannot be created ({error.strerror})", where=error.filename, hint="name another folder"
         ) from error
-    with locked(folder, busy=_BUSY, hint=_BUSY_HINT), locked(kept, busy=_BUSY, hint=_BUSY_HINT):
+    with ExitStack() as held:
+        if distributed.leads():
+            for place in (folder, kept):
+                held.enter_context(locked(place, busy=_BUSY, hint=_BUSY_HINT))
+        store = open_together(kept)
         with progress.task("reading images") as advance:
             digests, reasons = _hash(wanted, advance)
-        store = Cache(kept)
         first: dict[bytes, Wanted] = {}
         for image, digest in digests.items():
             first.setdefault(digest, image)
-        todo = [(digest, image) for digest, image in first.items() if digest not in store]
+        batches = _missing(first, store, batch_size)
+        own = batches[distributed.own_share(len(batches))]
         with progress.task("features") as advance:
-            broken = _compute(todo, extractor, store, Effort(batch_size, most_pixels, workers), advance)
-        computed = len(todo) - len(broken)
+            broken = _exchanged(_compute(own, extractor, store, Effort(batch_size, most_pixels, workers), advance))
+        computed = sum(map(len, batches)) - len(broken)
+        if not distributed.leads():
+            return _as_first_made()
+        if distributed.count() > 1:
+            store = Cache(kept)  # with what the others computed
         broken |= dict.fromkeys(store.infinite, "its features are not finite in float16")
         reasons |= {image: broken[digest] for image, digest in digests.items() if digest in broken}
         skipped = [(image.name, reasons[image]) for image in wanted if image in reasons]
@@ -116,7 +130,36 @@ def extract(
             _refuse_changes(folder, store, usable)
         else:
             _write(folder, store, usable, skipped, about)
-    return Extracted(len(usable), store.shape, computed, skipped)
+    made = Extracted(len(usable), store.shape, computed, skipped)
+    distributed.collect(json.dumps([made.images, made.shape, made.computed, made.skipped]).encode())
+    return made
+
+
+def _as_first_made() -> Extracted:
+    """The summary of the first process, when it has written the features."""
+    images, shape, computed, skipped = json.loads(distributed.collect(b"")[0])
+    return Extracted(images, tuple(shape), computed, [(name, reason) for name, reason in skipped])
+
+
+def _exchanged(broken: dict[bytes, str]) -> dict[bytes, str]:
+    """Why images could not be used, by hash, as all processes found it; waits until these have computed their share."""
+    found = distributed.collect(json.dumps({digest.hex(): why for digest, why in broken.items()}).encode())
+    return {bytes.fromhex(digest): why for part in found for digest, why in json.loads(part).items()}
+
+
+def _missing(first: dict[bytes, Wanted], store: Cache, size: int) -> list[list[tuple[bytes, Wanted]]]:
+    """Batches of the images that are not in the cache.
+
+    Each is a batch of all images, or what is missing of several: so after a kill those that were not finished have the
+    same images as before, whichever processes computed the others, and their features are the same to the last bit.
+    """
+    every, batches = list(first.items()), [[]]  # type: list[tuple[bytes, Wanted]], list[list[tuple[bytes, Wanted]]]
+    for start in range(0, len(every), size):
+        missing = [(digest, image) for digest, image in every[start : start + size] if digest not in store]
+        if len(batches[-1]) + len(missing) > size:
+            batches.append([])
+        batches[-1] += missing
+    return [batch for batch in batches if batch]
 
 
 def refuse_other(folder: Path, key: str, *, overwrite: bool) -> None:
@@ -184,18 +227,28 @@ def _refuse_changes(folder: Path, store: Cache, usable: dict[str, bytes]) -> Non
 
 def _hash(wanted: Sequence[Wanted], advance: Advance) -> tuple[dict[Wanted, bytes], dict[Wanted, str]]:
     """The hash of each image file, and the reasons why some files cannot be read."""
-    digests, reasons = {}, {}
-    for number, image in enumerate(wanted, start=1):
+    own = range(len(wanted))[distributed.own_share(len(wanted))]
+    hashes, reasons = [], {}
+    for done, number in enumerate(own, start=1):
         try:
-            digests[image] = hashlib.sha256(image.read()).digest()
+            hashes.append(hashlib.sha256(wanted[number].read()).digest())
         except UnusableError as reason:
-            reasons[image] = str(reason)
-        advance(number, len(wanted))
-    return digests, reasons
+            reasons[number] = str(reason)
+            hashes.append(bytes(_HASH))
+        advance(done, len(own))
+    known = np.zeros((len(wanted), _HASH), np.uint8)
+    for process, content in enumerate(distributed.collect(b"".join(hashes))):
+        known[process :: distributed.count()] = np.frombuffer(content, np.uint8).reshape(-1, _HASH)
+    told = [json.loads(part) for part in distributed.collect(json.dumps(reasons).encode())]
+    reasons = {int(number): reason for part in told for number, reason in part.items()}
+    return (
+        {image: known[number].tobytes() for number, image in enumerate(wanted) if number not in reasons},
+        {wanted[number]: reasons[number] for number in sorted(reasons)},
+    )
 
 
 def _compute(
-    todo: Sequence[tuple[bytes, Wanted]],
+    batches: Sequence[Sequence[tuple[bytes, Wanted]]],
     extractor: Extractor,
     store: Cache,
     how: Effort,
@@ -203,22 +256,14 @@ def _compute(
 ) -> dict[bytes, str]:
     """Compute features and add them to the cache, batch by batch.
 
-    The cache stores complete batches, so after a kill the remaining batches have the same images as without it, and
-    the features are the same to the last bit.
-
     Returns:
         The reasons why images could not be used, by hash.
     """
+    todo = [image for batch in batches for image in batch]
+    ends = set(accumulate(map(len, batches)))
     broken: dict[bytes, str] = {}
     waiting: dict[bytes, NDArray[np.float32]] = {}
     contents: list[bytes] = []  # of the images that are waiting
-
-    def empty() -> None:
-        if waiting:
-            store.add(list(waiting), contents, extractor.compute(list(waiting.values())))
-            waiting.clear()
-            contents.clear()
-
     prepare = preparer(extractor)
     found = prepared(
         _contents(todo),
@@ -232,10 +277,11 @@ def _compute(
         else:
             content, waiting[digest] = image
             contents.append(content)
-        if len(waiting) == how.batch_size:
-            empty()
+        if number in ends and waiting:
+            store.add(list(waiting), contents, extractor.compute(list(waiting.values())))
+            waiting.clear()
+            contents.clear()
         advance(number, len(todo))
-    empty()
     return broken
 
 

@@ -4,21 +4,24 @@ FOLDER/text_features.npy   float16, (rows, size): a vector for each row of the d
 FOLDER/text_read.npy       uint8, (rows,): whether a caption was read whole, by its sentences, or cut
 FOLDER/about.json          `text`: the encoder, its settings and versions, and how many captions were cut
 FOLDER/cache/              vectors by the hash of the text, one folder for each encoder
+
+Several processes, which `torchrun` starts, divide the parts of the cache among them, and the first one writes.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crcl import distributed
 from crcl.errors import InputError, TrainingError
-from crcl.features.cache import ADVICE, Cache
+from crcl.features.cache import ADVICE, Cache, open_together
 from crcl.features.encoder import Division, Encoder, describe_encoder, divide, encode, mean_vector
 from crcl.features.extractor import ABOUT, read_record
 from crcl.features.sentences import LongCaptions
@@ -100,11 +103,21 @@ def extract_texts(
     except OSError as error:
         what = f"cannot be created ({error.strerror})"
         raise InputError(what, where=error.filename, hint="name another folder") from error
-    with locked(folder, busy=_BUSY, hint=_BUSY_HINT), locked(kept, busy=_BUSY, hint=_BUSY_HINT):
+    with ExitStack() as held:
+        if distributed.leads():
+            for place in (folder, kept):
+                held.enter_context(locked(place, busy=_BUSY, hint=_BUSY_HINT))
+        store = open_together(kept)
         divided = divide(captions, encoder, way)
-        store = Cache(kept)
         with progress.task("text vectors") as advance:
             computed = _compute(divided, encoder, store, batch_size, advance)
+        distributed.meet()
+        if not distributed.leads():
+            distributed.meet()  # when the first one has written
+            return replace(_as_before(read_record(folder / ABOUT).get("text", {})), computed=computed)
+        if distributed.count() > 1:
+            store = Cache(kept)  # with what the others computed
+        _require_finite(divided, encoder, store)
         size = _write(folder, divided, store, way, shown)
         _write_read(folder, divided)
         made = ExtractedTexts(sum(map(bool, captions)), size, computed, int(divided.long.sum()), int(divided.cut.sum()))
@@ -113,6 +126,7 @@ def extract_texts(
         about |= {"reads": encoder.longest} | counts
         record = (json.dumps(read_record(folder / ABOUT) | {"text": about}, indent=1) + "\n").encode()
         write_bytes(folder / ABOUT, record, advice=ADVICE)
+    distributed.meet()
     return made
 
 
@@ -200,15 +214,16 @@ def _compute(divided: Division, encoder: Encoder, store: Cache, batch_size: int,
     """Compute vectors of texts that are not in the cache, batches of texts of similar length, and add them to it.
 
     The cache stores complete batches, so after a kill the remaining batches have the same texts as without it, and the
-    vectors are the same to the last bit.
+    vectors are the same to the last bit. Several processes take turns with the parts that are stored.
 
     Returns:
-        How many were computed.
+        How many were computed, by all processes.
     """
     digests = [_key(text) for text in divided.texts]
     order = np.argsort(divided.lengths, kind="stable")
     todo = [number for number in order.tolist() if digests[number] not in store]
-    for start in range(0, len(todo), batch_size * _STORED):
+    starts = range(0, len(todo), batch_size * _STORED)
+    for start in starts[distributed.own_share(len(starts))]:
         part = todo[start : start + batch_size * _STORED]
         vectors = []
         for first in range(0, len(part), batch_size):
@@ -218,10 +233,13 @@ def _compute(divided: Division, encoder: Encoder, store: Cache, batch_size: int,
             advance(start + first + len(batch), len(todo))
         hashes = [digests[number] for number in part]
         store.add(hashes, hashes, np.concatenate(vectors))
-    if bad := [text for text, digest in zip(divided.texts, digests, strict=True) if digest in store.infinite]:
+    return len(todo)
+
+
+def _require_finite(divided: Division, encoder: Encoder, store: Cache) -> None:
+    if bad := [text for text in divided.texts if store.infinite and _key(text) in store.infinite]:
         what = f"gives vectors that are not finite, for {len(bad):,} captions, such as {bad[0][:100]!r}"
         raise InputError(what, where=encoder.title, hint="name another model")
-    return len(todo)
 
 
 def _key(text: str) -> bytes:

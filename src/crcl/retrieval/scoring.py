@@ -68,6 +68,7 @@ class Scorer:
 
         self.score(pairs, tokens, np.arange(pairs.images), own, keep, advance=advance)
         if part is not None:  # each process compared the images with its own part of the captions
+            distributed.meet()
             sims[:] = distributed.gather(torch.from_numpy(sims[:, part.own].T.copy()), part).numpy().T
         return sims
 
@@ -86,7 +87,7 @@ class Scorer:
         Calls `consume` with the positions of a block in `images` and in `captions`, and the block's similarities.
         Progress counts to `scoring_work`.
         """
-        encoded, scored, cells_total = 0, 0, len(images) * len(captions)
+        encoded, scored, cells_total = 0, 0, max(len(images) * len(captions), 1)
         comparing, total = max(len(images), len(captions)), scoring_work(len(images), len(captions))
 
         def report(*, images: int = 0, cells: int = 0) -> None:
@@ -128,14 +129,18 @@ class Scorer:
                 first, held = end, 0
 
     def pair_similarities(self, pairs: Split, *, advance: Advance | None = None) -> np.ndarray:
-        """Similarity of each caption with its own image. (pairs,) float32"""
+        """Similarity of each caption with its own image. (pairs,) float32
+
+        Several processes share the blocks, and each returns all similarities.
+        """
         tokens = self.tokens(pairs)
-        own = np.empty(len(pairs), dtype=np.float32)
+        own = np.zeros(len(pairs), dtype=np.float32)
         by_image = np.argsort(pairs.image_index, kind="stable")  # captions of an image are in one block with it
         # every image of a block is compared with every text of it, which is cheap if both are one vector each
         block = self.batch_size if reads_vectors(self.matcher) else min(self.batch_size, 32)
+        starts = range(0, len(pairs), block)
         with eval_mode(self.matcher) as device:
-            for start in range(0, len(pairs), block):
+            for start in starts[distributed.own_share(len(starts))]:
                 numbers = by_image[start : start + block]
                 distinct, which = np.unique(pairs.image_index[numbers], return_inverse=True)
                 images = self.encode_images(pairs, distinct, device)
@@ -143,7 +148,7 @@ class Scorer:
                 own[numbers] = sims.float().cpu().numpy()[which, np.arange(len(numbers))]
                 if advance is not None:
                     advance(min(start + block, len(pairs)), len(pairs))
-        return own
+        return distributed.summed(own)
 
     def encode_images(self, pairs: Split, images: np.ndarray, device: torch.device) -> Encoded:
         """Images by number, encoded. In `eval_mode`, as all encoding."""

@@ -112,6 +112,7 @@ def _train_epoch(
     clock = schedule.clock(position.piece, position.epoch, position.step)
     saved = time.monotonic()
     started = saved - position.seconds
+    distributed.meet()  # the first one may have been writing for long
     progress.epoch_started(clock, len(batches))
     for log in method.train_epoch(batches, clock):
         position.step += 1
@@ -269,6 +270,7 @@ def _deferred_interrupts() -> Iterator[_Interrupt]:
             raise KeyboardInterrupt
         requested.signal = signum
         requested.set()
+        distributed.stopping.set()
 
     known = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
     heard = [number for number in known if signal.getsignal(number) is not signal.SIG_IGN]
@@ -276,5 +278,6 @@ def _deferred_interrupts() -> Iterator[_Interrupt]:
     try:
         yield requested
     finally:
+        distributed.stopping.clear()
         for number, handler in before.items():
             signal.signal(number, handler)

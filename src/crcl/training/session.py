@@ -103,25 +103,32 @@ def train(
     if resume and overwrite:
         raise InputError("resume the run or replace it, not both", hint="{resume} or {overwrite}")
     choose_device(config.train.device)  # refuses a missing device before the folder is created
-    with distributed.processes():
-        with distributed.first_process_first():
-            _refuse_undivided(config)
-            run, data = _open(
-                config,
-                path,
-                pairs=pairs,
-                resume=resume or not distributed.is_first(),
-                overwrite=overwrite,
-                progress=progress,
-            )
-        for line in data_notes(data, config):
-            progress.note(line)
-        try:
-            with run.locked() if distributed.is_first() else nullcontext():
-                _fit(config, data, run, progress)
-                distributed.wait_for_first()
-        except KeyboardInterrupt:  # outside of a training step, or the second one within it: the run can be resumed
-            raise Interrupted from None
+    alone = config.record.fits_closed_form and MATCHERS[config.matcher.name].closed_form
+    with distributed.processes(), distributed.first_process_first() if alone else nullcontext():  # there are no batches
+        return _train(config, path, pairs=pairs, resume=resume, overwrite=overwrite, progress=progress)
+
+
+def _train(
+    config: Config, path: str | Path, *, pairs: Pairs | None, resume: bool, overwrite: bool, progress: Progress
+) -> Run:
+    with distributed.first_process_first():
+        _refuse_undivided(config)
+        run, data = _open(
+            config,
+            path,
+            pairs=pairs,
+            resume=resume or not distributed.is_first(),
+            overwrite=overwrite,
+            progress=progress,
+        )
+    for line in data_notes(data, config):
+        progress.note(line)
+    try:
+        with run.locked() if distributed.is_first() else nullcontext():
+            _fit(config, data, run, progress)
+            distributed.wait_for_first()
+    except KeyboardInterrupt:  # outside of a training step, or the second one within it: the run can be resumed
+        raise Interrupted from None
     return run
 
 

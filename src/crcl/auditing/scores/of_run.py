@@ -8,6 +8,7 @@ from functools import cached_property, partial
 import numpy as np
 import torch
 
+from crcl import distributed
 from crcl.auditing.scores.combined import as_belief, combined
 from crcl.auditing.scores.consistency import consistency
 from crcl.auditing.scores.contrast import PASSES, TEMPERATURE, contrast
@@ -146,12 +147,32 @@ def own_score(config: Config) -> str:
 def score_run(model: Model, data: Pairs, *, beside: Run | None = None, progress: Progress = SILENT) -> Scores:
     """Compute all scores of a run's pairs and decoys, and keep them in its folder.
 
+    Several processes share the similarities; the other scores are made by the first one, which keeps them.
+
     Args:
         model: The run's matcher.
         data: Its training data.
         beside: A run on the same pairs and decoys whose scores count too.
         progress: Receives progress.
     """
+    similarity, read = stored_scores(model.run).values.get("similarity"), None
+    distributed.meet()  # none writes before all have looked
+    if similarity is None:
+        read = read_data(model.config, model.run, pairs=data)
+        with progress.task("similarities") as advance:
+            similarity = model.scorer.pair_similarities(read.train, advance=advance)
+    with distributed.first_process_first():
+        return _score_run(model, data, read, similarity, beside, progress)
+
+
+def _score_run(
+    model: Model,
+    data: Pairs,
+    read: TrainingData | None,
+    similarity: np.ndarray,
+    beside: Run | None,
+    progress: Progress,
+) -> Scores:
     known = stored_scores(model.run)
     values, fitting = dict(known.values), known.offsets
     if beside is not None and _same_decoys(beside, model.run):
@@ -159,14 +180,11 @@ def score_run(model: Model, data: Pairs, *, beside: Run | None = None, progress:
         values = {name: of for name, of in quick.values.items() if name != "similarity"} | values
         fitting = known.offsets or quick.offsets
     more = len(known.kinds) > 0 and not {"cosine", "contrast"} & set(values)
-    if more or "similarity" not in values:
-        read = read_data(model.config, model.run, pairs=data)
-        if "similarity" not in values:
-            with progress.task("similarities") as advance:
-                values["similarity"] = model.scorer.pair_similarities(read.train, advance=advance)
-        if more:
-            values |= _without_training(model, read, progress)
-            fitting = {name: values.pop(name) for name in OFFSETS if name in values}
+    values.setdefault("similarity", similarity)
+    if more:
+        read = read_data(model.config, model.run, pairs=data) if read is None else read
+        values |= _without_training(model, read, progress)
+        fitting = {name: values.pop(name) for name in OFFSETS if name in values}
     if set(values) != set(known.values):
         model.run.save_scores(values | fitting)
     return Scores(values, known.kinds, known.own, fitting)

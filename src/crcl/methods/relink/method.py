@@ -121,6 +121,7 @@ class Relink:
         rounds = rounds_of(batches) if clock.epoch == 0 else 0
         for _ in range(completed.take(rounds), rounds):
             self._fit_linear(batches)
+            distributed.meet()  # each fits the same model, which may take some of them longer
             yield StepLog(self.pairs, float("nan"), phase="linear model")
         if self.plan.matcher.closed_form:
             return
@@ -140,6 +141,7 @@ class Relink:
             yield step
         if self._refreshes(clock.epoch, batches) and not completed.take(1):
             self._judge(batches)
+            distributed.meet()
             yield StepLog(self.pairs, float("nan"), phase="beliefs")
 
     def _draw(self, batches: Batches, clock: Clock) -> np.ndarray:
