@@ -168,15 +168,17 @@ def _is_there(images: ParquetImages, own: pa.Array, starts: np.ndarray) -> np.nd
 
 
 def _has_all(file: pa.parquet.ParquetFile, leaf: str) -> bool:
-    """Whether the statistics of a file say that no value of a column is missing."""
+    """Whether the statistics of a file say that no value of a column is missing.
+
+    Looks at that column alone: pyarrow ends the process where the statistics of a column are damaged in some ways.
+    """
+    places = [place for place, path in enumerate(file.reader.column_paths) if path == leaf]
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
-            if column.path_in_schema == leaf:
-                about = column.statistics
-                if about is None or not about.has_null_count or about.null_count:
-                    return False
+        for place in places:
+            about = group.column(place).statistics
+            if about is None or not about.has_null_count or about.null_count:
+                return False
     return True
 
 
