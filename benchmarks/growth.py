@@ -4,13 +4,14 @@
 
 The pairs are those of `million.py`: made-up vectors of 512 float16 numbers a side, a fifth of them mismatched. Each
 command is a process of its own, whose peak memory is told; mapped pages of files, which the system takes back where it
-needs them, do not count. Seconds are those of the processor, of all threads. What was measured is kept in WORK and not
+needs them, do not count. Seconds are those of the processor, with one thread. What was measured is kept in WORK and not
 measured again, so that the largest number can follow later; --out takes all that is there, and draws it beside the
 page, in images/growth.png.
 """
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -94,6 +95,7 @@ def measure(work: Path, task: str, pairs: int, *, size: int) -> None:
 def command(*words: object) -> dict[str, float]:
     """Seconds of the processor and GiB of memory of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    os.environ["OMP_NUM_THREADS"] = "1"  # threads that wait for busy cores would count, too
     own, _ = million.watched([sys.executable, "-m", "crcl", *map(str, words)])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {"seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, "memory": own}
@@ -147,7 +149,7 @@ def render(found: list[dict[str, Any]], options: Namespace) -> str:
         grown = ", ".join(f"{power:.2f}" for power in exponents(rows))
         lines.append(f"| {name} | {' | '.join(cells)} | {grown} |")
     told = (
-        "Seconds of the processor, of all threads together; in brackets the peak memory in GiB without mapped pages. "
+        "Seconds of the processor, with one thread; in brackets the peak memory in GiB without mapped pages. "
         "Growth: the power of the number of pairs by which the cost grows from one column to the next; 1 is in "
         f"proportion. Two vectors of {options.size} numbers a pair, seed 0, torch {torch.__version__}. {options.note}"
     )

@@ -172,14 +172,14 @@ def _has_all(file: pa.parquet.ParquetFile, leaf: str) -> bool:
 
     Looks at that column alone: pyarrow ends the process where the statistics of a column are damaged in some ways.
     """
-    places = [place for place, path in enumerate(file.reader.column_paths) if path == leaf]
+    places = [place for place in range(len(file.schema)) if file.schema.column(place).path == leaf]
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         for place in places:
             about = group.column(place).statistics
             if about is None or not about.has_null_count or about.null_count:
                 return False
-    return True
+    return bool(places)
 
 
 def _renamed(images: ParquetImages, own: pa.Array, starts: np.ndarray) -> dict[int, int]:
