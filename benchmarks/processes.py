@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from plan import moved
 
 from crcl import config, distributed
 from crcl.data import scenes
@@ -175,11 +176,6 @@ def exchanges(repeats: int = 30) -> dict[str, list[float]]:
                 seconds.append(time.perf_counter() - started)
             found[name].append(min(seconds))
     return found
-
-
-def moved(processes: int, *, reduced: float = 0, gathered: float = 0) -> float:
-    """Bytes that go through each process."""
-    return (2 * reduced + gathered) * (processes - 1) / processes
 
 
 def fit_exchanges(found: list[dict[str, Any]]) -> tuple[float, float, float]:

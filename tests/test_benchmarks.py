@@ -27,7 +27,10 @@ import cost
 import detection
 import downstream
 import hard
+import growth
 import mismatches
+import plan
+import processes
 import score_tables
 import scores
 import search as search_benchmark
@@ -389,3 +392,44 @@ def test_clients_at_once_are_answered_without_an_error_and_told_as_a_table(tmp_p
     printed = capsys.readouterr().out
     assert "0 errors" in printed
     assert "| all |" in printed
+
+
+def test_the_plan_for_400_million_pairs_is_that_of_the_page():
+    page = (BENCHMARKS.parent / "docs/scale.md").read_text("utf-8")
+    for line in plan.report().splitlines():
+        assert line in page, "python benchmarks/plan.py"
+
+
+def test_a_step_takes_less_in_more_processes_until_exchanges_outweigh_what_is_divided():
+    steps = [plan.Step(plan.GPUS[0], count) for count in (8, 64, 256, 4096)]
+    assert sorted(steps, key=lambda step: -step.computing) == steps
+    assert sorted(steps, key=lambda step: step.exchanging) == steps
+    assert plan.moved(1, reduced=5, gathered=5) == 0
+    assert plan.moved(2, reduced=100) == 100  # half of the sum goes out, half of the others' comes in
+
+
+def test_the_model_of_processes_finds_the_times_that_it_was_made_of():
+    latency, per_byte = 1e-4, 1e-9
+    found = [
+        {
+            "processes": count,
+            "exchanges": {
+                name: [
+                    latency * np.log2(count) + per_byte * plan.moved(count, **{name: size}) for size in processes.SIZES
+                ]
+                for name in ("reduced", "gathered")
+            },
+        }
+        for count in (2, 4)
+    ]
+    assert processes.fit_exchanges(found) == pytest.approx((latency, per_byte, 0), abs=1e-8)
+    assert processes.fit_compute({1: 0.9, 2: 0.5, 4: 0.3}) == pytest.approx((0.1, 0.8))
+    assert processes.fit_compute({1: 0.8, 2: 0.4, 4: 0.19})[0] == 0
+
+
+def test_growth_is_told_as_a_power_of_the_number_of_pairs(tmp_path):
+    rows = [{"task": "full", "pairs": 10**k, "seconds": 2 * 100.0**k, "memory": 0.5} for k in (3, 4, 5)]
+    assert growth.exponents(rows) == pytest.approx([2, 2])
+    page = growth.render(rows, growth.parse([str(tmp_path)]))
+    assert "| audit | 2e+06 (0.5) | 2e+08 (0.5) | 2e+10 (0.5) | 2.00, 2.00 |" in page
+    assert growth.draw(rows).axes[0].get_xscale() == "log"
