@@ -5,7 +5,8 @@
 FOLDER gets features of 36 regions x 2,048 float16 numbers in the field's layout, of which one image in 50 is really
 written: the others are holes, which take no room on the disk, but are read as all others are, through the cache of the
 system. Each size is trained on by `crcl train` as a process of its own, in a control group with the limit. Told are its
-peak memory of its own, and with pages of files, which the system takes back when others need the room.
+peak memory of its own, and the most that the group was charged with, pages of files included: these the system takes
+back at the limit. The pages are not in the system's cache before, where they would be charged to nobody.
 """
 
 import argparse
@@ -21,6 +22,8 @@ import numpy as np
 REGIONS, SIZE, DEV, WRITTEN = 36, 2048, 100, 50
 ONE = 2 * REGIONS * SIZE
 GROUPS = Path("/sys/fs/cgroup")
+PEAKS = ("memory.peak", "memory.max_usage_in_bytes")
+"""Files of a control group that say the most memory that it had."""
 
 
 def main() -> None:
@@ -68,29 +71,37 @@ def write(folder: Path, images: int) -> Path:
             stored = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=shape)
             for image in range(0, count, WRITTEN):
                 stored[image] = rng.standard_normal((REGIONS, SIZE), dtype=np.float32)
+        forget(path)
         words = rng.integers(0, 500, (count, 6)).tolist()
         (folder / f"{split}_caps.txt").write_text("".join(" ".join(f"w{n}" for n in row) + "\n" for row in words))
     return folder
 
 
+def forget(path: Path) -> None:
+    """Remove the pages of a file from the cache of the system."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def limited(words: Sequence[str], gib: float) -> tuple[float, float, float]:
-    """Run a process within a limit of memory; the most that it had of its own and with pages of files, and seconds."""
+    """Run a process within a limit of memory; the most that it had of its own, that its group had, and seconds."""
     group = make_group(int(gib * 2**30))
     before = os.times()
     process = subprocess.Popen(words, preexec_fn=lambda: enter(group), stdout=subprocess.DEVNULL)
-    own = pages = 0
+    own = 0
     while process.poll() is None:
         lines = [line.split() for line in Path(f"/proc/{process.pid}/status").read_text("ascii").splitlines()]
         kib = {line[0]: int(line[1]) for line in lines if line[-1] == "kB"}
         own = max(own, kib.get("RssAnon:", 0) + kib.get("RssShmem:", 0))
-        pages = max(pages, kib.get("VmHWM:", 0))
         time.sleep(0.1)
     after = os.times()
+    most = next(int((group / name).read_text()) for name in PEAKS if (group / name).is_file())
     group.rmdir()
     if process.returncode:
         raise SystemExit(process.returncode)
     seconds = after.children_user + after.children_system - before.children_user - before.children_system
-    return own / 2**20, pages / 2**20, seconds
+    return own / 2**20, most / 2**30, seconds
 
 
 def make_group(limit: int) -> Path:
