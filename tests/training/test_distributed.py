@@ -21,6 +21,8 @@ from crcl.errors import InputError
 from crcl.features.extract import extract
 from crcl.features.vision import Pixels
 from crcl.losses import PartSims
+from crcl.matchers import MATCHERS
+from crcl.methods import METHODS
 from crcl.runs.folder import Run
 from crcl.training import session
 
@@ -110,6 +112,13 @@ def test_several_processes_train_what_one_trains(trained: Path, name: str, proce
         assert other["dev"]["rsum"] == pytest.approx(one["dev"]["rsum"], abs=ONE_RANK)
     exact = 5e-3 if name in BY_EVAL_MODE else 1e-4
     np.testing.assert_allclose(shared.load_ledger(), alone.load_ledger(), atol=exact)
+
+
+def test_every_matcher_and_every_method_that_is_not_refused_is_trained_in_several_processes() -> None:
+    keys = [dict(setting.split("=", 1) for setting in settings) for settings in PLANS.values()]
+    assert {plan["matcher.name"] for plan in keys} == set(MATCHERS)
+    shared = {name for name, record in METHODS.items() if not record.undivided}
+    assert {plan.get("method", "crcl") for plan in keys} == shared
 
 
 def test_parts_cover_a_batch_in_order_and_differ_by_one_pair_at_most() -> None:
