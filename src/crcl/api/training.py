@@ -113,6 +113,7 @@ def train(
         if MATCHERS[planned.matcher.name].pretrained and model is not None:  # it is the model to train
             base["matcher.model"] = model
             planned, models = plan(**chosen), Models(None, text_model, models.long_captions)
+    distributed.meet()  # none writes before all have looked
     making: dict[str, Any] = {"settled": resume, "overwrite": overwrite, "progress": shown}
     pairs = _with_features(pairs, planned, models, path.with_name(f"{path.name}-features"), **making)
     chosen["base"] = base | ({} if pairs.location is None else pairs.location.absolute().settings())
