@@ -26,8 +26,8 @@ import copies
 import cost
 import detection
 import downstream
-import hard
 import growth
+import hard
 import mismatches
 import plan
 import processes
