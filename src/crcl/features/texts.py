@@ -91,7 +91,7 @@ def extract_texts(
     content = _digest("\0".join(captions))
     known = _refuse_other(folder, key, overwrite=overwrite)
     if known is not None and known.get("content") == content and (settled or way != "least"):
-        if not (folder / READ).is_file():  # made before this was kept
+        if distributed.leads() and not (folder / READ).is_file():  # made before this was kept
             _write_read(folder, divide(captions, encoder, way))
         return _as_before(known)
     if settled and known is not None:
