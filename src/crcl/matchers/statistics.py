@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from crcl import distributed
 from crcl.distributed import Part, current_part, gather
+from crcl.matchers.kernels.products import single
 
 Chunk = TypeVar("Chunk")
 
@@ -151,6 +152,7 @@ class BatchNorm(nn.BatchNorm1d):
     """BatchNorm of `(B, C)` or `(B, C, L)` whose statistics are those of the whole batch."""
 
     def forward(self, x: Tensor) -> Tensor:
+        x = single(x)
         if not self.training or not beyond_the_rows():
             return super().forward(x)
         if x.ndim == 2:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from crcl.matchers.base import Encoded, inner_products, l2
 from crcl.matchers.encoders import MetaNetwork, TwoLayers, WordEncoder, xavier_linear
 from crcl.matchers.kernels.pooling import GPO
+from crcl.matchers.kernels.products import single
 from crcl.matchers.record import BuildContext, MatcherRecord, MatcherSettings
 from crcl.settings import Count
 
@@ -73,7 +74,7 @@ class _Images(nn.Module):
 
     def forward(self, regions: Tensor, mask: Tensor) -> Tensor:
         rows = regions[mask]  # (real regions, F), without padding
-        x = self.fc(rows) + self.mlp(rows, padding=mask.numel() - len(rows))
+        x = single(self.fc(rows)) + single(self.mlp(rows, padding=mask.numel() - len(rows)))
         padded = x.new_zeros(*mask.shape, x.shape[1]).masked_scatter(mask[..., None], x)
         return l2(self.gpool(padded, mask.sum(1)))
 

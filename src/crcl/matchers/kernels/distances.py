@@ -11,17 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from crcl.matchers.kernels.products import cpu_product_type
+
 ROWS = 512
 """(image, word) rows at a time: 2 MiB of differences at D 1024."""
 
 
 def squared_distances(attention: Tensor, regions: Tensor, words: Tensor, layer: nn.Linear) -> Tensor:
-    """`layer((attention @ regions - words)²)` for `(images, words, R)`, `(images, R, D)`, `(words, D)`."""
+    """`layer((attention @ regions - words)²)` for `(images, words, R)`, `(images, R, D)`, `(words, D)`. Float32 on CPU.
+
+    Within autocast on a CPU the differences and their squares are of its type, and sums over images are float32.
+    """
     if attention.device.type != "cpu":  # on a GPU groups would be many small kernels
         return reference(attention, regions, words, layer.weight, layer.bias)
+    dtype = cpu_product_type()
     parts = (part.float() for part in (attention, regions, words, layer.weight, layer.bias))
     with torch.autocast("cpu", enabled=False):  # it would cast the inputs of each product, but not its output
-        out: Tensor = _SquaredDistances.apply(*parts)
+        out: Tensor = _SquaredDistances.apply(*parts, dtype)
     return out
 
 
@@ -33,11 +39,25 @@ def reference(attention: Tensor, regions: Tensor, words: Tensor, weight: Tensor,
 
 class _SquaredDistances(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, attention: Tensor, regions: Tensor, words: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        attention: Tensor,
+        regions: Tensor,
+        words: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        dtype: torch.dtype,
+    ) -> Tensor:
         ctx.save_for_backward(attention, regions, words, weight, bias)
-        out = words.new_empty(*attention.shape[:2], len(weight))
+        ctx.dtype = dtype
+        attention, regions, words, weight = (part.to(dtype) for part in (attention, regions, words, weight))
+        out = bias.new_empty(*attention.shape[:2], len(weight))
         for group, difference in _differences(attention, regions, words):
-            torch.addmm(bias, difference.square_().flatten(0, 1), weight.T, out=out[group].flatten(0, 1))
+            rows, place = difference.square_().flatten(0, 1), out[group].flatten(0, 1)
+            if dtype == torch.float32:
+                torch.addmm(bias, rows, weight.T, out=place)
+            else:
+                torch.add(rows @ weight.T, bias, out=place)
         return out
 
     @staticmethod
@@ -45,24 +65,33 @@ class _SquaredDistances(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         inputs = ctx.saved_tensors
         if torch.is_grad_enabled():  # for second derivatives
-            return torch.autograd.grad(reference(*inputs), inputs, gradient, create_graph=True)
-        attention, regions, words, weight, _ = inputs
+            return *torch.autograd.grad(reference(*inputs), inputs, gradient, create_graph=True), None
+        attention, regions, words, weight = (part.to(ctx.dtype) for part in inputs[:4])
+        bias = inputs[4]
         gradient = gradient.contiguous()
-        to_attention, to_regions = torch.empty_like(attention), torch.empty_like(regions)
-        to_words, to_weight = torch.zeros_like(words), torch.zeros_like(weight)
+        rounded = gradient.to(ctx.dtype)
+        exact = ctx.dtype == torch.float32
+        # a product in bfloat16 that is written to a transposed array is a hundred times slower
+        to_attention = torch.empty_like(attention, memory_format=torch.preserve_format if exact else torch.contiguous_format)
+        to_regions = torch.empty_like(regions)
+        to_words, to_weight = (torch.zeros_like(part, dtype=bias.dtype) for part in (words, weight))
         size = _group(attention)
         squares, to_difference = (words.new_empty(size, *words.shape) for _ in range(2))
         for group, difference in _differences(attention, regions, words):
-            above = gradient[group].flatten(0, 1)
+            above = rounded[group].flatten(0, 1)
             square = torch.mul(difference, difference, out=squares[: len(difference)])
-            to_weight.addmm_(above.T, square.flatten(0, 1))
+            if exact:
+                to_weight.addmm_(above.T, square.flatten(0, 1))
+            else:
+                to_weight.add_(above.T @ square.flatten(0, 1))
             down = to_difference[: len(difference)]
             torch.mm(above, weight, out=down.flatten(0, 1))
             down.mul_(difference)
             torch.bmm(down, regions[group].mT, out=to_attention[group])
             torch.bmm(attention[group].mT, down, out=to_regions[group])
-            to_words.sub_(down.sum(0))
-        return to_attention.mul_(2), to_regions.mul_(2), to_words.mul_(2), to_weight, gradient.sum((0, 1))
+            to_words.sub_(down.sum(0, dtype=bias.dtype))
+        halves = (part.to(bias.dtype).mul_(2) for part in (to_attention, to_regions, to_words))
+        return *halves, to_weight, gradient.sum((0, 1)), None
 
 
 def _differences(attention: Tensor, regions: Tensor, words: Tensor) -> Iterator[tuple[slice, Tensor]]:

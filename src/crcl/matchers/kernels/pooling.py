@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
+from crcl.matchers.kernels.products import single
 from crcl.matchers.kernels.recurrent import averaged_directions, uses_cpu_kernels
 
 _TEMPERATURE = 0.1
@@ -28,8 +29,10 @@ class GPO(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         longest = int(lengths.max())
         positions = torch.arange(longest, device=x.device)
-        x = x[:, :longest].masked_fill((positions >= lengths[:, None])[..., None], PADDING_VALUE)
-        return sorted_sum(x, self.weights(lengths).to(x.dtype))
+        x = single(x)[:, :longest].masked_fill((positions >= lengths[:, None])[..., None], PADDING_VALUE)
+        with torch.autocast(x.device.type, enabled=False):  # a low temperature magnifies rounding errors
+            weights = self.weights(lengths)
+        return sorted_sum(x, weights.to(x.dtype))
 
     def weights(self, lengths: Tensor) -> Tensor:
         """Weight of each sorted position, for samples of these lengths. (B, longest), 0 beyond a sample's length"""
@@ -55,7 +58,8 @@ def position_codes(length: int, size: int) -> Tensor:
 def sorted_sum(x: Tensor, weights: Tensor) -> Tensor:
     """Sort `(B, L, D)` over L in descending order, each dimension on its own, and sum with weights `(B, L)`. (B, D)"""
     if uses_cpu_kernels(x) and x.shape[1] <= _INDEX_MASK + 1:
-        return _SortedSum.apply(x, weights)
+        with torch.autocast("cpu", enabled=False):
+            return _SortedSum.apply(x, weights)
     return torch.einsum("bld,bl->bd", x.sort(dim=1, descending=True).values, weights)
 
 

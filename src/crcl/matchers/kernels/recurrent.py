@@ -20,6 +20,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from crcl.matchers.kernels.products import cpu_product_type
+
 _TWICE: ContextVar[bool] = ContextVar("twice_differentiable", default=False)
 
 
@@ -35,8 +37,9 @@ def twice_differentiable() -> Iterator[None]:
 
 def uses_cpu_kernels(x: Tensor) -> bool:
     """Whether to use the CPU kernels for this input: they need float32 and can be differentiated once."""
-    single = x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    return x.device.type == "cpu" and single and not _TWICE.get()
+    if x.device.type != "cpu" or x.dtype != torch.float32 or _TWICE.get():
+        return False
+    return cpu_product_type() in (torch.float32, torch.bfloat16)
 
 
 def averaged_directions(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Tensor) -> Tensor:
@@ -45,7 +48,9 @@ def averaged_directions(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Ten
     `inputs` are distinct vectors `(V, E)`, and `which` `(B, W)` the number of the vector at each position.
     """
     if uses_cpu_kernels(inputs):
-        return _averaged_on_cpu(rnn, inputs, which, lengths)
+        dtype = cpu_product_type()
+        with torch.autocast("cpu", enabled=False):
+            return _averaged_on_cpu(rnn, inputs, which, lengths, dtype)
     packed = pack_padded_sequence(
         embedding(which, inputs).float(), lengths.cpu(), batch_first=True, enforce_sorted=False
     )
@@ -81,32 +86,42 @@ class _Packing:
         return cls(captions[rank] * longest + time, mirrored, sizes.tolist(), longest)
 
 
-def _averaged_on_cpu(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Tensor) -> Tensor:
+def _averaged_on_cpu(rnn: nn.GRU, inputs: Tensor, which: Tensor, lengths: Tensor, dtype: torch.dtype) -> Tensor:
     packing = _Packing.of(lengths)
     tokens = which[:, : packing.longest].flatten()[packing.places]  # (tokens,)
     w_in, w_hidden, b_in, b_hidden = (
         torch.stack([getattr(rnn, name), getattr(rnn, f"{name}_reverse")])
         for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     )
-    of_inputs = torch.baddbmm(b_in[:, None], inputs.expand(2, -1, -1), w_in.mT)  # (2, V, 3D)
+    of_inputs = _plus_product(b_in[:, None], inputs.expand(2, -1, -1), w_in.mT, dtype)  # (2, V, 3D)
     gates = torch.stack(  # (2, tokens, 3D)
         [embedding(tokens, of_inputs[0]), embedding(tokens[packing.mirrored], of_inputs[1])]
     )
-    hidden = _TwoGRUs.apply(gates, w_hidden, b_hidden, packing.sizes)  # (2, tokens, D)
+    hidden = _TwoGRUs.apply(gates, w_hidden, b_hidden, packing.sizes, dtype)  # (2, tokens, D)
     mean = (hidden[0] + hidden[1][packing.mirrored]) / 2
     flat = mean.new_zeros(len(which) * packing.longest, mean.shape[1])
     return flat.index_copy(0, packing.places, mean).view(len(which), packing.longest, -1)
 
 
+def _plus_product(x: Tensor, a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x + a @ b` in float32, the product of these rounded to `dtype`."""
+    if dtype == torch.float32:
+        return torch.baddbmm(x, a, b)
+    return x + torch.bmm(a.to(dtype), b.to(dtype))
+
+
 class _TwoGRUs(torch.autograd.Function):
     """Two GRUs at once, from the packed inputs' part of the gates r, z, n. `(2, tokens, 3D)` -> `(2, tokens, D)`
 
-    Overwrites its first argument.
+    Overwrites its first argument. States and gates are float32, whatever the `dtype` of products.
     """
 
     @staticmethod
-    def forward(ctx: Any, gates: Tensor, w_hidden: Tensor, b_hidden: Tensor, sizes: list[int]) -> Tensor:
+    def forward(
+        ctx: Any, gates: Tensor, w_hidden: Tensor, b_hidden: Tensor, sizes: list[int], dtype: torch.dtype
+    ) -> Tensor:
         size = w_hidden.shape[2]
+        w_hidden = w_hidden.to(dtype)
         hidden = torch.empty(*gates.shape[:2], size)
         inner = torch.empty_like(hidden)  # W_hn h + b_hn, which r gates
         before, start = hidden.new_zeros(2, sizes[0], size), 0
@@ -114,7 +129,7 @@ class _TwoGRUs(torch.autograd.Function):
             now = slice(start, start + running)
             before = before[:, :running]
             if start:
-                recurrent = torch.baddbmm(b_hidden[:, None], before, w_hidden.mT)
+                recurrent = _plus_product(b_hidden[:, None], before, w_hidden.mT, dtype)
             else:  # the state before the first word is 0
                 recurrent = b_hidden[:, None].expand(-1, running, -1)
             rz = gates[:, now, : 2 * size].add_(recurrent[..., : 2 * size]).sigmoid_()
@@ -151,11 +166,11 @@ class _TwoGRUs(torch.autograd.Function):
             torch.mul(d_n, r[:, now], out=to_hidden[:, now, 2 * size :])
             end -= running
             if end:
-                carried = torch.baddbmm(d.mul_(z[:, now]), to_hidden[:, now], w_hidden)
+                carried = _plus_product(d.mul_(z[:, now]), to_hidden[:, now], w_hidden, w_hidden.dtype)
         to_input[..., : 2 * size] = to_hidden[..., : 2 * size]
         first = sizes[0]  # before the first words the state is 0: no gradient of the weights
-        d_weights = torch.bmm(to_hidden[:, first:].mT, before[:, first:])
-        return to_input, d_weights, to_hidden.sum(1), None
+        above, states = (part[:, first:].to(w_hidden.dtype) for part in (to_hidden, before))
+        return to_input, torch.bmm(above.mT, states).float(), to_hidden.sum(1), None, None
 
 
 def _previous(hidden: Tensor, sizes: list[int]) -> Tensor:

@@ -1,0 +1,57 @@
+"""The number type of large matrix products: float32, or bfloat16 within autocast, where the rest stays float32.
+
+On a CPU autocast alone is slower than float32: it leaves the results of products in bfloat16, in which a processor
+computes nothing but products fast. So the CPU kernels take the rounded inputs of products from here, and what a product
+gives is made float32 by `single` before anything else is computed with it.
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+def product_type(device: torch.device, precision: Precision) -> torch.dtype:
+    """The number type of products in this precision; `auto` is float32 on a CPU, and 16 bits on a CUDA GPU."""
+    if precision == "auto":
+        if device.type != "cuda":
+            return torch.float32
+        return torch.bfloat16 if _has_bfloat16(device) else torch.float16
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
+
+
+def computing_in(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    """Context for forward passes whose products are of this type: autocast, unless it is float32."""
+    enabled = dtype != torch.float32
+    return torch.autocast(device.type, dtype=dtype if enabled else None, enabled=enabled)
+
+
+def slower_than_float32(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether this device only imitates products of this type."""
+    if device.type != "cpu" or dtype == torch.float32:
+        return False
+    return dtype == torch.float16 or not cpu_has_bfloat16()
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether the processor has bfloat16 products: AVX512-BF16, as every processor with AMX has too."""
+    known = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return known is not None and bool(known())
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    """Whether the GPU computes bfloat16 in hardware; torch's own check also counts slow emulation."""
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def cpu_product_type() -> torch.dtype:
+    """The type that products on the CPU have here: that of autocast, or float32."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+
+
+def single(x: Tensor) -> Tensor:
+    """The result of a product in float32; on a GPU as it is, where elementwise work in 16 bits is faster."""
+    return x.float() if x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16) else x
