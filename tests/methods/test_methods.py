@@ -18,9 +18,9 @@ from crcl.errors import TrainingError
 from crcl.ledger import Ledger, cut
 from crcl.matchers import Bow
 from crcl.matchers.base import eval_mode
-from crcl.methods import base
+from crcl.matchers.kernels.products import Precision, product_type
 from crcl.methods import crcl as crcl_method
-from crcl.methods.base import Learner, Precision
+from crcl.methods.base import Learner
 from crcl.methods.crcl import CRCL
 from crcl.methods.plain import Objective
 from crcl.progress import Clock, StepLog
@@ -304,9 +304,9 @@ def test_a_gpu_that_can_only_imitate_bfloat16_gets_float16(
     asked = []
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: asked.append(device) or capability)
     device = torch.device("cuda:1")
-    assert base._autocast_dtype(device, "auto") == expected
+    assert product_type(device, "auto") == expected
     assert asked == [device]  # the one that trains, not the first
-    assert base._autocast_dtype(torch.device("cpu"), "auto") == torch.float32
+    assert product_type(torch.device("cpu"), "auto") == torch.float32
 
 
 def test_float16_goes_on_from_a_state_of_another_precision(small: Pieces) -> None:

@@ -60,6 +60,7 @@ def audit(
     settings: Settings = None,
     device: str = "auto",
     memory: float | None = None,
+    dtype: str | None = None,
     overwrite: bool = False,
     progress: Shown = False,
 ) -> Audit:
@@ -105,6 +106,8 @@ def audit(
         settings: Any other settings of the training.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         memory: GiB for intermediate results.
+        dtype: Number type of matrix products in training and in scoring, `float32` or `bfloat16`; if not given,
+            `train.precision` in training, and float32 in scoring.
         overwrite: Train again in place of an earlier audit in that folder.
         progress: True shows progress on the terminal; a `Progress` of your own receives it.
 
@@ -123,7 +126,7 @@ def audit(
     folder_of_images = None if images is None else Path(images)
     first: Run | None = None
     if is_run(source):
-        opened = open_model(source, device=device, memory=memory)
+        opened = open_model(source, device=device, memory=memory, dtype=dtype, progress=shown)
         training: dict[str, Any] = {
             "folder": folder,
             "model": model,
@@ -156,13 +159,14 @@ def audit(
             seed=seed or 0,
             device=device,
             memory=memory,
+            dtype=dtype,
             settings=(*(() if matcher is None else (f"matcher.name={matcher}",)), *as_settings(settings)),
             quick=quick,
             overwrite=overwrite,
         )
         prepared = prepare(pairs, audit_folder(source, folder), how, progress=shown)
         pairs, first = prepared.pairs, prepared.quick
-        opened = Model.open(prepared.run.path, device=device, memory=memory)
+        opened = Model.open(prepared.run.path, device=device, memory=memory, dtype=dtype)
     try:
         return audit_run(
             opened,

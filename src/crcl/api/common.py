@@ -61,9 +61,16 @@ def verdicts_path(verdicts: AnyRun | None) -> str | None:
     return None if verdicts is None else str(path_of(run_within(verdicts)).absolute())
 
 
-def open_model(run: AnyRun, *, device: str, memory: float | None) -> Model:
+def open_model(
+    run: AnyRun, *, device: str, memory: float | None, dtype: str | None = None, progress: Progress = SILENT
+) -> Model:
     """The matcher of a run; a loaded one is returned as it is."""
-    return run if isinstance(run, Model) else Model.open(path_of(run), device=device, memory=memory)
+    if isinstance(run, Model):
+        return run
+    model = Model.open(path_of(run), device=device, memory=memory, dtype=dtype)
+    if note := model.scorer.slower:
+        progress.note(note)
+    return model
 
 
 def run_data(config: Config, data: Any, *, images: Path | None = None) -> Pairs:

@@ -37,6 +37,7 @@ def evaluate(
     overwrite: bool = False,
     device: str = "auto",
     memory: float | None = None,
+    dtype: str | None = None,
     progress: Shown = False,
 ) -> Retrieval:
     """Retrieval scores of a run: R@1, R@5, R@10, median and mean rank in both directions, rSum.
@@ -53,6 +54,7 @@ def evaluate(
         overwrite: Replace an existing file of similarities.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         memory: GiB for intermediate results.
+        dtype: Number type of matrix products, `float32` or `bfloat16`; float32, if not given.
         progress: True shows progress on the terminal; a `Progress` of your own receives it.
 
     Returns:
@@ -74,7 +76,7 @@ def evaluate(
         if folds > 1:
             raise InputError("folds do not compare all images with all captions", hint="give {folds} or {similarities}")
         check_similarity_file(Path(similarities), overwrite=overwrite)
-    opened = [open_model(each, device=device, memory=memory) for each in [*runs, *again]]
+    opened = [open_model(each, device=device, memory=memory, dtype=dtype, progress=shown) for each in [*runs, *again]]
     models, second = opened[: len(runs)], opened[len(runs) :]
     for model in opened:
         report_unfinished(model.run, model.config, shown)
@@ -134,13 +136,14 @@ def _in_stages(
     )
 
 
-def load(run: AnyRun, *, device: str = "auto", memory: float | None = None) -> Model:
+def load(run: AnyRun, *, device: str = "auto", memory: float | None = None, dtype: str | None = None) -> Model:
     """Load the trained matcher of a run, to score photos and sentences.
 
     Args:
         run: A run.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         memory: GiB for intermediate results.
+        dtype: Number type of matrix products, `float32` or `bfloat16`; float32, if not given.
 
     Returns:
         The model. It takes photos if the run records how its features were made, and arrays of features otherwise.
@@ -150,7 +153,7 @@ def load(run: AnyRun, *, device: str = "auto", memory: float | None = None) -> M
         >>> model.similarity(["a.jpg", "b.jpg"], ["two dogs", "a red car"]).shape
         (2, 2)
     """
-    return open_model(run, device=device, memory=memory)
+    return open_model(run, device=device, memory=memory, dtype=dtype)
 
 
 def plot(

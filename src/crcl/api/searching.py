@@ -49,6 +49,7 @@ def index(
     overwrite: bool = False,
     device: str = "auto",
     memory: float | None = None,
+    dtype: str | None = None,
     progress: Shown = False,
 ) -> Index:
     """Write the vectors of a run's images and captions to a folder, to search in.
@@ -67,6 +68,7 @@ def index(
         overwrite: Replace an existing index.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         memory: GiB for intermediate results.
+        dtype: Number type of matrix products, `float32` or `bfloat16`; float32, if not given.
         progress: True shows progress on the terminal; a `Progress` of your own receives it.
 
     Returns:
@@ -80,7 +82,7 @@ def index(
     path = Path(folder)
     check_recall(recall)
     _check_folder(path, add=add, overwrite=overwrite)
-    model = open_model(run, device=device, memory=memory)
+    model = open_model(run, device=device, memory=memory, dtype=dtype, progress=receiver(progress))
     with TemporaryDirectory(prefix="crcl-") as made:
         pairs = _pairs(model, data, images, Path(made), receiver(progress))
         about, splits = _indexed(model, pairs, split)
@@ -97,6 +99,7 @@ def index_to(
     overwrite: bool = False,
     device: str = "auto",
     memory: float | None = None,
+    dtype: str | None = None,
     progress: Shown = False,
 ) -> RemoteIndex:
     """Write the vectors of a run's images and captions to a search engine, which `search` then takes by its address.
@@ -115,6 +118,7 @@ def index_to(
         overwrite: Replace the vectors of another run that are there.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         memory: GiB for intermediate results.
+        dtype: Number type of matrix products, `float32` or `bfloat16`; float32, if not given.
         progress: True shows progress on the terminal; a `Progress` of your own receives it.
 
     Returns:
@@ -127,7 +131,7 @@ def index_to(
     """
     if not is_address(url):
         raise InputError(NO_ADDRESS, where=without_credentials(url), hint=f"expected {FORMS}")
-    model = open_model(run, device=device, memory=memory)
+    model = open_model(run, device=device, memory=memory, dtype=dtype, progress=receiver(progress))
     with TemporaryDirectory(prefix="crcl-") as made:
         pairs = _pairs(model, data, images, Path(made), receiver(progress))
         about, splits = _indexed(model, pairs, split)

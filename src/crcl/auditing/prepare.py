@@ -22,6 +22,7 @@ from crcl.matchers import MATCHERS
 from crcl.methods import METHODS
 from crcl.progress import SILENT, Progress
 from crcl.retrieval.model import Model
+from crcl.retrieval.opening import scoring_dtype
 from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.runs.restore import choose_device
@@ -62,6 +63,8 @@ class Preparation:
     seed: int = 0
     device: str = "auto"
     memory: float | None = None
+    dtype: str | None = None
+    """Number type of matrix products in training and scoring; None: the setting, and float32."""
     settings: tuple[str, ...] = ()
     """`key=value` settings of the training."""
     quick: bool = False
@@ -84,6 +87,7 @@ class Preparation:
     def base(self) -> dict[str, Any]:
         """These options as settings of a config."""
         given = {"train.seed": self.seed, "train.device": self.device, "train.memory": self.memory}
+        given |= {"train.precision": self.dtype}
         given |= {"data.decoys": self.decoys, "data.decoy_kinds": self.decoy_kinds, "data.verdicts": self.verdicts}
         return {key: value for key, value in given.items() if value is not None}
 
@@ -107,6 +111,7 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
     The run is in `folder/run`, and what was fitted without a network, if more is trained, in `folder/quick`.
     """
     choose_device(how.device)
+    scoring_dtype(how.dtype)
     pairs = pairs.without_empty() if pairs.is_table else pairs
     vectors = wants_vectors(pairs, how.models, how.matcher(), progress)
     planned = plan_training(pairs, how, vectors=vectors)  # wrong settings are refused before long work
@@ -162,7 +167,7 @@ def _quick_look(pairs: Pairs, path: Path, how: Preparation, *, vectors: bool, co
         run = session.train(
             config, path, pairs=pairs, resume=not how.overwrite, overwrite=how.overwrite, progress=progress
         )
-    score_run(Model.open(run.path, device=how.device, memory=how.memory), pairs, progress=progress)
+    score_run(Model.open(run.path, device=how.device, memory=how.memory, dtype=how.dtype), pairs, progress=progress)
     found = read_correspondences(run)
     if found.estimate is None:
         progress.note(f"quick look: {found.unsure or 'no estimate'}; a network is trained now")

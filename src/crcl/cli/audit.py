@@ -16,6 +16,7 @@ from crcl.cli.console import say, show_next, shown
 from crcl.cli.options import (
     CaptionColumn,
     Device,
+    Dtype,
     Features,
     Ids,
     ImageColumn,
@@ -69,6 +70,7 @@ def audit(
     ] = SUGGESTED,
     device: Device = "auto",
     memory: Memory = None,
+    dtype: Dtype = None,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Train no network: scores that need none, in a minute.", rich_help_panel=TRAINING),
@@ -209,6 +211,7 @@ def audit(
         settings=settings,
         device=device,
         memory=memory,
+        dtype=dtype,
         overwrite=overwrite,
         progress=shown,
     )

@@ -11,7 +11,7 @@ from rich.table import Table
 import crcl
 from crcl.api.searching import CANDIDATES
 from crcl.cli.console import out, say, shown
-from crcl.cli.options import Candidates, Device, Features, Ids, Memory, Overwrite, TextFeatures, moved
+from crcl.cli.options import Candidates, Device, Dtype, Features, Ids, Memory, Overwrite, TextFeatures, moved
 from crcl.retrieval.evaluation import Evaluated
 from crcl.retrieval.two_stages import EvaluatedInStages
 
@@ -32,6 +32,7 @@ def evaluate(
     overwrite: Overwrite = False,
     device: Device = "auto",
     memory: Memory = None,
+    dtype: Dtype = None,
     data: Annotated[Path | None, typer.Option(help="Other data, or the run's data if it has moved.")] = None,
     features: Features = None,
     text_features: TextFeatures = None,
@@ -55,6 +56,7 @@ def evaluate(
         overwrite=overwrite,
         device=device,
         memory=memory,
+        dtype=dtype,
         progress=shown,
     )
     assert isinstance(scores, Evaluated)

@@ -7,7 +7,7 @@ import typer
 
 import crcl
 from crcl.cli.console import say, show_next, shown
-from crcl.cli.options import Device, Memory, Overwrite
+from crcl.cli.options import Device, Dtype, Memory, Overwrite
 from crcl.errors import InputError
 from crcl.retrieval.engines.addresses import FORMS
 
@@ -34,6 +34,7 @@ def index(
     overwrite: Overwrite = False,
     device: Device = "auto",
     memory: Memory = None,
+    dtype: Dtype = None,
 ) -> None:
     """Write the vectors of a run's images and captions to a folder, to search in.
 
@@ -55,6 +56,7 @@ def index(
             overwrite=overwrite,
             device=device,
             memory=memory,
+            dtype=dtype,
             progress=shown,
         )
         say(f"{remote.path}: {'; '.join(remote.sentences())}")
@@ -72,6 +74,7 @@ def index(
         overwrite=overwrite,
         device=device,
         memory=memory,
+        dtype=dtype,
         progress=shown,
     )
     say(f"{output}: {'; '.join(made.sentences())}; {made.bytes / 1e6:,.1f} MB")

@@ -46,6 +46,7 @@ Settings = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Memory = Annotated[float | None, typer.Option(help="GiB for intermediate results; the run's setting, if not given.")]
+Dtype = Annotated[str | None, typer.Option(help="Number type of matrix products: float32 (if not given) or bfloat16.")]
 Threshold = Annotated[float | None, typer.Option(help="Flag all pairs with a lower correspondence, 0 to 1.")]
 Precision = Annotated[
     float | None, typer.Option(help="Or flag as many as possible at this estimated precision, e.g. 0.95.")

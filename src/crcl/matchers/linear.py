@@ -45,9 +45,10 @@ class Linear(nn.Module):
         real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
         weights = self.word_weights[tokens] * real
         same = tokens[:, :, None] == tokens[:, None, :]  # a word that occurs twice has twice the weight
-        length = torch.einsum("bv,bvw,bw->b", weights, same.to(weights), weights).clamp_min(1e-12).sqrt()
         words = nn.functional.embedding(tokens, self.text.weight.T)  # (B, W, D)
-        bag = torch.einsum("bw,bwd->bd", weights, words) / length[:, None]
+        with torch.autocast(words.device.type, enabled=False):  # sums of squares and of a few words
+            length = torch.einsum("bv,bvw,bw->b", weights, same.to(weights), weights).clamp_min(1e-12).sqrt()
+            bag = torch.einsum("bw,bwd->bd", weights, words) / length[:, None]
         return Encoded(l2(bag + self.text.bias))
 
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:

@@ -17,10 +17,10 @@ from crcl.losses import PartSims, Sims
 from crcl.matchers import MATCHERS, MatcherRecord
 from crcl.matchers.base import Encoded, Matcher, raw_scores, within_modality
 from crcl.matchers.encoding import compared, encoded, encoded_in_chunks
+from crcl.matchers.kernels.products import Precision, computing_in, product_type
 from crcl.progress import Clock, StepLog
 from crcl.settings import Section
 
-Precision = Literal["auto", "float32", "bfloat16", "float16"]
 _SMALLEST_SCALE = 1e-4  # of the float16 loss scaler, halved by each skipped step: reached after about thirty in a row
 
 
@@ -204,14 +204,13 @@ class Optimizer:
         self.module = module
         self.clip = clip
         self.device = next(module.parameters()).device
-        self.dtype = _autocast_dtype(self.device, precision)
+        self.dtype = product_type(self.device, precision)
         self.adamw = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=weight_decay, fused=True)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Context for forward passes: autocast, unless the precision is float32."""
-        enabled = self.dtype != torch.float32
-        return torch.autocast(self.device.type, dtype=self.dtype if enabled else None, enabled=enabled)
+        return computing_in(self.device, self.dtype)
 
     def step(self, losses: Tensor, batch: Batch, learning_rate: float) -> float:
         """One optimizer step on the mean of the pairs' losses `(K,)`; returns that mean.
@@ -320,19 +319,6 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.module.load_state_dict(state["matcher"])
         self.optimizer.load_state_dict(state["descent"])
-
-
-def _autocast_dtype(device: torch.device, precision: Precision) -> torch.dtype:
-    if precision == "auto":
-        if device.type != "cuda":
-            return torch.float32
-        return torch.bfloat16 if _has_bfloat16(device) else torch.float16
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
-
-
-def _has_bfloat16(device: torch.device) -> bool:
-    """Whether the GPU computes bfloat16 in hardware; torch's own check also counts slow emulation."""
-    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _gradient_failure(losses: Tensor, batch: Batch) -> str:

@@ -98,7 +98,7 @@ class _Listing:
             ends = len(group) - np.cumsum([0, *caption_blocks(lengths.tolist(), words=ROWS)])
             for start, end in zip(ends[:0:-1], ends[-2::-1], strict=True):
                 texts = held.take(self.captions[group[start:end]], device)
-                found.append(self.scorer.matcher.similarity(image, texts)[0])
+                found.append(self.scorer.compare(image, texts)[0])
         return found
 
     def _with_captions(self, groups: list[np.ndarray], held: "_Held", device: torch.device) -> list[Tensor]:
@@ -107,7 +107,7 @@ class _Listing:
         found = []
         for number, group in enumerate(groups):
             text = encoded.take(torch.tensor([number], device=device))
-            found.append(self.scorer.matcher.similarity(held.take(self.images[group], device), text)[:, 0])
+            found.append(self.scorer.compare(held.take(self.images[group], device), text)[:, 0])
         return found
 
 

@@ -48,15 +48,18 @@ class Model:
         self._device = "cpu" if device == "auto" else device
 
     @classmethod
-    def open(cls, path: str | Path, *, device: str = "auto", memory: float | None = None) -> "Model":
+    def open(
+        cls, path: str | Path, *, device: str = "auto", memory: float | None = None, dtype: str | None = None
+    ) -> "Model":
         """Open the best matcher of a run folder.
 
         Args:
             path: A run folder.
             device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
             memory: GiB for intermediate results; what the run was trained with, if not given.
+            dtype: Number type of matrix products, `float32` or `bfloat16`; float32, if not given.
         """
-        return cls(*open_scorer(path, device=device, memory=memory), device=device)
+        return cls(*open_scorer(path, device=device, memory=memory, dtype=dtype), device=device)
 
     @property
     def takes_photos(self) -> bool:

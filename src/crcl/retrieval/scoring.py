@@ -17,7 +17,8 @@ from crcl.data.text.subwords import Words
 from crcl.data.text.vectors import Texts, TextVectors
 from crcl.distributed import Part
 from crcl.errors import TrainingError
-from crcl.matchers.base import Encoded, Matcher, eval_mode, reads_vectors
+from crcl.matchers.base import Encoded, Matcher, as_module, device_of, eval_mode, reads_vectors
+from crcl.matchers.kernels.products import computing_in, imitated
 from crcl.progress import Advance
 
 _IMAGES = 2**16  # most images compared with a block of texts at a time: their similarities take 32 MB
@@ -35,6 +36,13 @@ class Scorer:
     batch_size: int = 128
     memory: float = 4.0
     """GiB that encoded images may take; more images are scored in several chunks."""
+    dtype: torch.dtype = torch.float32
+    """Number type of the matcher's matrix products; similarities are float32."""
+
+    @property
+    def slower(self) -> str:
+        """Why the number type makes scoring slower here; empty if it does not."""
+        return imitated(device_of(as_module(self.matcher)), self.dtype)
 
     def tokens(self, pairs: Split) -> Texts:
         """The captions as this matcher reads them: token ids, or vectors."""
@@ -103,7 +111,7 @@ class Scorer:
                 def compare(columns: np.ndarray, images: Encoded = chunk) -> tuple[np.ndarray, Tensor]:
                     with torch.inference_mode():  # new threads start without it
                         texts = self.encode_texts(tokens, captions[columns], device)
-                        return columns, self.matcher.similarity(images, texts).float()
+                        return columns, self.compare(images, texts)
 
                 for columns, block in in_blocks(compare, order, self.batch_size, device):
                     require_finite(block, pairs)
@@ -144,8 +152,8 @@ class Scorer:
                 numbers = by_image[start : start + block]
                 distinct, which = np.unique(pairs.image_index[numbers], return_inverse=True)
                 images = self.encode_images(pairs, distinct, device)
-                sims = self.matcher.similarity(images, self.encode_texts(tokens, numbers, device))
-                own[numbers] = sims.float().cpu().numpy()[which, np.arange(len(numbers))]
+                sims = self.compare(images, self.encode_texts(tokens, numbers, device))
+                own[numbers] = sims.cpu().numpy()[which, np.arange(len(numbers))]
                 if advance is not None:
                     advance(min(start + block, len(pairs)), len(pairs))
         return distributed.summed(own)
@@ -158,13 +166,20 @@ class Scorer:
             if self.standardize is not None:
                 regions = self.standardize(regions)
             mask = torch.ones(regions.shape[:2], dtype=torch.bool, device=device)
-            parts.append(self.matcher.encode_images(torch.from_numpy(regions).to(device), mask))
+            with computing_in(device, self.dtype):
+                parts.append(self.matcher.encode_images(torch.from_numpy(regions).to(device), mask))
         return Encoded.join(parts)
 
     def encode_texts(self, tokens: Texts, numbers: np.ndarray, device: torch.device) -> Encoded:
         """Captions by number, encoded and padded to the longest of them."""
         ids, real = tokens.side_by_side(numbers)
-        return self.matcher.encode_texts(torch.from_numpy(ids).to(device), torch.from_numpy(real.sum(1)).to(device))
+        with computing_in(device, self.dtype):
+            return self.matcher.encode_texts(torch.from_numpy(ids).to(device), torch.from_numpy(real.sum(1)).to(device))
+
+    def compare(self, images: Encoded, texts: Encoded) -> Tensor:
+        """Similarities of encoded images and texts. (images, texts) float32"""
+        with computing_in(images.features.device, self.dtype):
+            return self.matcher.similarity(images, texts).float()
 
 
 def in_blocks(

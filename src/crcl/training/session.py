@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from crcl import distributed
@@ -14,6 +15,7 @@ from crcl.errors import InputError, Interrupted
 from crcl.features.provenance import read_about
 from crcl.matchers import MATCHERS, Matcher
 from crcl.matchers.clip import Pretrained
+from crcl.matchers.kernels.products import imitated, product_type
 from crcl.methods import methods_of
 from crcl.metrics import Retrieval
 from crcl.progress import SILENT, Progress
@@ -121,8 +123,10 @@ def _train(
             overwrite=overwrite,
             progress=progress,
         )
-    for line in data_notes(data, config):
-        progress.note(line)
+    device = choose_device(config.train.device)
+    for line in [*data_notes(data, config), imitated(device, product_type(device, config.train.precision))]:
+        if line:
+            progress.note(line)
     try:
         with run.locked() if distributed.is_first() else nullcontext():
             _fit(config, data, run, progress)
@@ -275,7 +279,8 @@ def _fit(config: Config, data: TrainingData, run: Run, progress: Progress) -> No
     method, batches = prepare(config, data, start=run.load_start())
 
     def validate(matcher: Matcher) -> Retrieval:
-        scorer = Scorer(matcher, data.vocabulary, data.standardize, memory=config.train.memory)
+        dtype = torch.bfloat16 if config.train.precision == "bfloat16" else torch.float32
+        scorer = Scorer(matcher, data.vocabulary, data.standardize, memory=config.train.memory, dtype=dtype)
         return evaluate([scorer], data.dev, tokens=data.dev_tokens)
 
     progress.training_started(run.path.name, config.schedule_pieces(), config.record.networks)

@@ -32,5 +32,6 @@ def to_words(s: Tensor, real: Tensor, *, smooth: float) -> Tensor:
 def context_norms(attention: Tensor, v: Tensor) -> Tensor:
     """Lengths of the words' contexts, by the Gram matrix of the regions `(images, R, D)`. (images, captions, W)"""
     rows = attention.flatten(2).mT  # (images, captions * W, R)
-    squares = ((rows @ (v @ v.mT)) * rows).sum(2).view(len(v), *attention.shape[2:])
+    with torch.autocast(v.device.type, enabled=False):
+        squares = ((rows @ (v @ v.mT)) * rows).sum(2).view(len(v), *attention.shape[2:])
     return squares.clamp(min=SMALLEST_SQUARE).sqrt()

@@ -72,7 +72,9 @@ class _SquaredDistances(torch.autograd.Function):
         rounded = gradient.to(ctx.dtype)
         exact = ctx.dtype == torch.float32
         # a product in bfloat16 that is written to a transposed array is a hundred times slower
-        to_attention = torch.empty_like(attention, memory_format=torch.preserve_format if exact else torch.contiguous_format)
+        to_attention = torch.empty_like(
+            attention, memory_format=torch.preserve_format if exact else torch.contiguous_format
+        )
         to_regions = torch.empty_like(regions)
         to_words, to_weight = (torch.zeros_like(part, dtype=bias.dtype) for part in (words, weight))
         size = _group(attention)

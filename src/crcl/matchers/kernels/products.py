@@ -29,11 +29,13 @@ def computing_in(device: torch.device, dtype: torch.dtype) -> AbstractContextMan
     return torch.autocast(device.type, dtype=dtype if enabled else None, enabled=enabled)
 
 
-def slower_than_float32(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether this device only imitates products of this type."""
-    if device.type != "cpu" or dtype == torch.float32:
-        return False
-    return dtype == torch.float16 or not cpu_has_bfloat16()
+def imitated(device: torch.device, dtype: torch.dtype) -> str:
+    """That this device only imitates products of this type, as a sentence; empty if it computes them."""
+    if device.type != "cpu" or dtype == torch.float32 or (dtype == torch.bfloat16 and cpu_has_bfloat16()):
+        return ""
+    if dtype == torch.float16:
+        return "float16 is slower than float32 on a CPU"
+    return "this processor has no bfloat16 products (AVX512-BF16 or AMX): they are imitated, slower than float32"
 
 
 def cpu_has_bfloat16() -> bool:

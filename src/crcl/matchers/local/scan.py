@@ -108,7 +108,8 @@ def regions_relevance(s: Tensor, v: Tensor, t: Tensor, real: Tensor, *, smooth: 
     attention = to_words(s, real, smooth=smooth)  # (images, R, captions, words)
     inner = (attention * s).sum(3)
     rows = attention.permute(2, 0, 1, 3).flatten(1, 2)  # (captions, images * R, words)
-    squares = ((rows @ (t @ t.mT)) * rows).sum(2).view(len(t), *v.shape[:2]).permute(1, 2, 0)
+    with torch.autocast(v.device.type, enabled=False):
+        squares = ((rows @ (t @ t.mT)) * rows).sum(2).view(len(t), *v.shape[:2]).permute(1, 2, 0)
     cosine = inner / (squares.clamp(min=SMALLEST_SQUARE).sqrt() * v.norm(dim=2)[..., None]).clamp(min=_EPS)
     return cosine.mT  # (images, captions, R)
 

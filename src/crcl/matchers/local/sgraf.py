@@ -118,7 +118,8 @@ class _SGRAF(nn.Module):
         sizes = caption_blocks(lengths.tolist(), words=words)
         rows = len(images) * int(lengths.sum())
         recompute = torch.is_grad_enabled() and rows > self.most_rows(mask.device)
-        gram = images.features @ images.features.mT  # (images, R, R)
+        with torch.autocast(mask.device.type, enabled=False):  # squared lengths of contexts come from it
+            gram = images.features @ images.features.mT  # (images, R, R)
         blocks = zip(*(part[order].split(sizes) for part in (texts.features, mask, t_pooled)), strict=True)
         columns, moments = [], []
         for t, real, pooled in blocks:
@@ -240,7 +241,8 @@ class _Similarity(nn.Module):
         nodes = torch.cat([pooled[:, :, None], local], dim=2)  # (images, captions, 1 + words, H)
         real = torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)
         if self.SAF_module is not None:
-            vector, moments = self.SAF_module(nodes, real)
+            with torch.autocast(nodes.device.type, enabled=False):  # for the statistics; it has no large products
+                vector, moments = self.SAF_module(nodes, real)
         else:
             vector, moments = _reason(self.SGR_module, nodes, real), nodes.new_empty(2, len(mask))
         with torch.autocast(vector.device.type, enabled=False):  # a temperature magnifies rounding errors
@@ -253,7 +255,8 @@ def _attention(v: Tensor, gram: Tensor, t: Tensor) -> Tensor:
     s = leaky_relu(s.float(), 0.1)  # 0 for padding, as the words are
     s = s * (_SMOOTH / (s.norm(dim=3, keepdim=True) + _EPS))
     attention = s.softmax(1).flatten(2).mT
-    norm = ((attention @ gram) * attention).sum(2, keepdim=True).clamp(min=SMALLEST_SQUARE).sqrt()
+    with torch.autocast(v.device.type, enabled=False):
+        norm = ((attention @ gram) * attention).sum(2, keepdim=True).clamp(min=SMALLEST_SQUARE).sqrt()
     return attention / (norm + _EPS)
 
 
@@ -311,7 +314,7 @@ class _Reasoning(nn.Module):
 def _reason(steps: nn.ModuleList, nodes: Tensor, real: Tensor) -> Tensor:
     for step in steps[:-1]:
         nodes = step(nodes, nodes, real)
-    return steps[-1](nodes[:, :, :1], nodes, real).squeeze(2)
+    return steps[-1](nodes[:, :, :1].contiguous(), nodes, real).squeeze(2)
 
 
 def _make(kind: type[_SGRAF], settings: Settings, context: BuildContext) -> _SGRAF:
