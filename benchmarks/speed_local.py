@@ -1,7 +1,8 @@
 """Speed of SAF and SGR at the paper's sizes, beside one caption at a time; called by `speed.py`."""
 
 import tempfile
-import time
+from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from crcl.data.split import Split
 from crcl.data.text.vocabulary import Tokens, Vocabulary
 from crcl.losses import active_complementary
 from crcl.matchers import SAF, SGR
+from crcl.matchers.kernels.products import computing_in
 from crcl.retrieval.scoring import Scorer
 
 H = 256
@@ -22,6 +24,8 @@ PROFILED = (48, 96)
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 EVALUATED = 384
 """Captions of the evaluation; more would take longer and say the same."""
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LOOP = "one caption at a time"
 
 
 def make(kind: str, vocabulary: Vocabulary, *, features: int = F, embedding: int = D, similarity: int = H) -> SAF | SGR:
@@ -35,15 +39,16 @@ def make(kind: str, vocabulary: Vocabulary, *, features: int = F, embedding: int
     )
 
 
-def report(kind: str, images: int, steps: int, rounds: int) -> list[str]:
+def report(kind: str, options: Namespace) -> list[str]:
     """Training and evaluation of one matcher, with shares of the GEMM rate and peak memory."""
+    images, steps = options.local_images, max(options.steps // 3, 1)
     with tempfile.TemporaryDirectory() as folder:
-        pairs, vocabulary = synthetic(Path(folder), images)
-        lines = [f"## {kind.upper()}", "", *training(kind, pairs, vocabulary, steps), ""]
-        lines += [*evaluation(kind, pairs, vocabulary, rounds), ""]
-    for what in ("training", "evaluation"):
+        pairs, vocabulary = synthetic(Path(folder), max(images, -(-options.batch // PER_IMAGE)))
+        lines = [f"## {kind.upper()}", "", *training(kind, pairs, vocabulary, options, steps), ""]
+        lines += [*evaluation(kind, first_images(pairs, images), vocabulary, options), ""]
+    for what in () if options.no_memory else ("training", "evaluation"):
         ours, plain = (in_its_own_process("--peak", kind, f"{what}-{who}", str(images)) for who in ("ours", "plain"))
-        lines += [f"Peak memory of {what}: ours {ours:.2f} GiB, one caption at a time {plain:.2f} GiB.", ""]
+        lines += [f"Peak memory of {what}: ours {ours:.2f} GiB, {LOOP} {plain:.2f} GiB.", ""]
     return lines
 
 
@@ -71,7 +76,13 @@ def batch(pairs: Split, tokens: Tokens, numbers: np.ndarray) -> tuple[torch.Tens
     return regions, torch.from_numpy(ids), torch.from_numpy(real.sum(1))
 
 
-def step(matcher: SAF | SGR, given: tuple[torch.Tensor, torch.Tensor, torch.Tensor], *, plain: bool) -> None:
+def step(
+    matcher: SAF | SGR,
+    given: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    *,
+    plain: bool,
+    dtype: torch.dtype = torch.float32,
+) -> None:
     """Forward and backward pass of one training step."""
     matcher.zero_grad(set_to_none=True)
     regions, tokens, lengths = given
@@ -79,36 +90,44 @@ def step(matcher: SAF | SGR, given: tuple[torch.Tensor, torch.Tensor, torch.Tens
         sims = plain_similarities(matcher, plain_images(matcher, regions), tokens, lengths)
     else:
         mask = torch.ones(regions.shape[:2], dtype=torch.bool)
-        sims = matcher.similarity(matcher.encode_images(regions, mask), matcher.encode_texts(tokens, lengths))
+        with computing_in(regions.device, dtype):
+            sims = matcher.similarity(matcher.encode_images(regions, mask), matcher.encode_texts(tokens, lengths))
     active_complementary(sims, torch.ones(len(sims))).mean().backward()
 
 
-def training(kind: str, pairs: Split, vocabulary: Vocabulary, steps: int) -> list[str]:
+def training(kind: str, pairs: Split, vocabulary: Vocabulary, options: Namespace, steps: int) -> list[str]:
     matcher = make(kind, vocabulary).train()
     tokens, rng = vocabulary.encode(pairs.captions), np.random.default_rng(1)
-    seconds: dict[bool, list[float]] = {False: [], True: []}
+    seconds: dict[str, list[float]] = {name: [] for name in (*options.precision, LOOP)}
     rates, work = [], []
     for number in range(steps + 1):
-        given = batch(pairs, tokens, rng.permutation(len(pairs))[:K])
+        given = batch(pairs, tokens, rng.permutation(len(pairs))[: options.batch])
         rates.append(gemm_rate())
-        for plain in (False, True):
-            started = time.perf_counter()
-            step(matcher, given, plain=plain)
+        for name, times in seconds.items():
+            dtype = TYPES.get(name, torch.float32)
+            took = timed(partial(step, matcher, given, plain=name == LOOP, dtype=dtype), clock=options.clock)[1]
             if number:  # the first one warms up
-                seconds[plain].append(time.perf_counter() - started)
-        work.append(3 * operations(kind, K, given[2].numpy()) + encoding(K, given[2].numpy(), training=True))
-    ours, loop, rate = np.median(seconds[False]), np.median(seconds[True]), float(np.median(rates))
-    share = float(np.mean(work)) / rate
+                times.append(took)
+        lengths = given[2].numpy()
+        work.append(3 * operations(kind, options.batch, lengths) + encoding(options.batch, lengths, training=True))
+    rate = float(np.median(rates))
+    sizes = f"{R} x {F} regions, D {D}, similarity size {H}"
     return [
-        f"Training step, {K} pairs, {R} x {F} regions, D {D}, similarity size {H}, GEMM {rate / 1e9:.0f} GFLOP/s:",
+        f"Training step, {options.batch} pairs, {sizes}, GEMM {rate / 1e9:.0f} GFLOP/s:",
         "",
-        "| | seconds | share of GEMM rate |",
-        "|---|---|---|",
-        f"| ours | {ours:.1f} | {share / ours:.0%} |",
-        f"| one caption at a time | {loop:.1f} | {share / loop:.0%} |",
+        *table({name: float(np.median(times)) for name, times in seconds.items()}, float(np.mean(work)) / rate),
         "",
-        f"Ratio {loop / ours:.2f} (median of {steps} steps each, in turns).",
+        f"Medians of {steps} steps each, in turns.",
     ]
+
+
+def table(seconds: dict[str, float], ideal: float) -> list[str]:
+    """Seconds of ours in each number type, and of the loop, with shares of the float32 GEMM rate and ratios."""
+    lines = ["| | seconds | share of GEMM rate | ratio |", "|---|---|---|---|"]
+    for name, took in seconds.items():
+        ratio = "" if name == LOOP else f"{seconds[LOOP] / took:.2f}"
+        lines.append(f"| {name if name == LOOP else f'ours, {name}'} | {took:.2f} | {ideal / took:.0%} | {ratio} |")
+    return lines
 
 
 def encoding(images: int, lengths: np.ndarray, *, training: bool) -> float:
@@ -118,31 +137,33 @@ def encoding(images: int, lengths: np.ndarray, *, training: bool) -> float:
 
 
 @torch.inference_mode()
-def evaluation(kind: str, pairs: Split, vocabulary: Vocabulary, rounds: int) -> list[str]:
+def evaluation(kind: str, pairs: Split, vocabulary: Vocabulary, options: Namespace) -> list[str]:
     matcher = make(kind, vocabulary).eval()
-    pairs = first_captions(pairs, min(EVALUATED, len(pairs)))
+    pairs = first_captions(pairs, min(options.captions, len(pairs)))
     tokens = vocabulary.encode(pairs.captions)
-    scorer = Scorer(matcher, vocabulary)
-    ours, loop, rates = [], [], []
-    for _ in range(rounds):
+    seconds: dict[str, list[float]] = {name: [] for name in (*options.precision, LOOP)}
+    sims, rates = {}, []
+    for _ in range(options.rounds):
         rates.append(gemm_rate())
-        sims, took = timed(scorer.similarities, pairs)
-        ours.append(took)
-        expected, took = timed(evaluated_plainly, matcher, pairs, tokens)
-        loop.append(took)
-    if np.abs(sims - expected).max() > 1e-5:
-        raise SystemExit("the two implementations disagree")
-    work = operations(kind, pairs.images, tokens.lengths) + encoding(pairs.images, tokens.lengths, training=False)
-    share = work / float(np.median(rates))
+        for name, times in seconds.items():
+            if name == LOOP:
+                work = partial(evaluated_plainly, matcher, pairs, tokens)
+            else:
+                work = partial(Scorer(matcher, vocabulary, dtype=TYPES[name]).similarities, pairs)
+            sims[name], took = timed(work, clock=options.clock)
+            times.append(took)
+    off = {name: float(np.abs(sims[name] - sims[LOOP]).max()) for name in options.precision}
+    if off.get("float32", 0) > 1e-5 or max(off.values()) > 0.02:
+        raise SystemExit(f"the implementations disagree: {off}")
+    ideal = operations(kind, pairs.images, tokens.lengths) + encoding(pairs.images, tokens.lengths, training=False)
     return [
         f"Evaluation of {len(pairs):,} captions against {pairs.images:,} images:",
         "",
-        "| | seconds | share of GEMM rate |",
-        "|---|---|---|",
-        f"| ours | {min(ours):.1f} | {share / min(ours):.0%} |",
-        f"| one caption at a time | {min(loop):.1f} | {share / min(loop):.0%} |",
+        *table({name: min(times) for name, times in seconds.items()}, ideal / float(np.median(rates))),
         "",
-        f"Ratio {min(loop) / min(ours):.2f} (best of {rounds} each, in turns).",
+        f"Best of {options.rounds} each, in turns. Similarities differ from the loop's by at most "
+        + ", ".join(f"{worst:.1g} ({name})" for name, worst in off.items())
+        + ".",
     ]
 
 
@@ -183,6 +204,14 @@ def peak(kind: str, what: str, images: int, folder: Path) -> float:
 
 def first_captions(pairs: Split, count: int) -> Split:
     return Split(pairs.captions[:count], pairs.image_index[:count], pairs.features, pairs.image_ids)
+
+
+def first_images(pairs: Split, count: int) -> Split:
+    if count >= pairs.images:
+        return pairs
+    kept = pairs.image_index < count
+    captions = [caption for caption, keep in zip(pairs.captions, kept, strict=True) if keep]
+    return Split(captions, pairs.image_index[kept], pairs.features[:count], pairs.image_ids[:count])
 
 
 def profile(kind: str) -> list[str]:

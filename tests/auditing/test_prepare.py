@@ -569,6 +569,7 @@ def test_what_belongs_to_a_run_is_refused_with_data_before_it_is_trained_on(
     for words, told in (
         (("--data", "elsewhere.csv"), "pairs.csv: this is data, not a run; leave --data out"),
         (("--memory", "-1"), "memory"),
+        (("--dtype", "int8"), "dtype 'int8': must be float32 or bfloat16"),
     ):
         columns = ("--image-column", "file", "--caption-column", "text")
         answer = call(capsys, monkeypatch, "audit", "pairs.csv", "--folder", "new", *columns, *words)

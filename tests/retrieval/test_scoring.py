@@ -115,6 +115,26 @@ def test_known_tokens_need_not_be_made_again(tiny: Tiny) -> None:
 
 
 @each_matcher
+def test_products_in_bfloat16_give_nearly_the_same_similarities_whatever_the_threads(
+    tiny: Tiny, matcher_class: Kind
+) -> None:
+    """New threads start without autocast."""
+    pairs = tiny()
+    exact = scorer_for(pairs, matcher_class)
+    rough = replace(exact, dtype=torch.bfloat16, batch_size=4)
+    sims, own = rough.similarities(pairs), rough.pair_similarities(pairs)
+    torch.set_num_threads(2)
+    try:
+        np.testing.assert_allclose(rough.similarities(pairs), sims, atol=1e-6)
+    finally:
+        torch.set_num_threads(1)
+    for found, expected in ((sims, exact.similarities(pairs)), (own, exact.pair_similarities(pairs))):
+        assert found.dtype == np.float32
+        assert not np.array_equal(found, expected)
+        np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+@each_matcher
 def test_pair_similarities_are_those_of_the_images_that_are_shown(tiny: Tiny, matcher_class: Kind) -> None:
     pairs = tiny(images=25)
     pairs = pairs.show(np.roll(pairs.image_index, 3))

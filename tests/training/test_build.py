@@ -10,6 +10,7 @@ import torch
 from reading import read
 from tiny import Noting, Stop, StopAfter, small_config, write_folder
 
+import crcl
 from crcl import config
 from crcl.auditing.findings import find
 from crcl.data import noise
@@ -18,6 +19,7 @@ from crcl.data.text.frequencies import inverse_document_frequency
 from crcl.data.text.vocabulary import Tokens, Vocabulary
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS
+from crcl.matchers.kernels import products
 from crcl.methods import METHODS
 from crcl.methods.base import Learner, Method, Plan
 from crcl.methods.crcl import CRCL
@@ -271,6 +273,60 @@ def test_half_precision_trains_on_cpu_too(tmp_path: Path, matcher: str, precisio
     settings = [f"matcher.name={matcher}", "matcher.similarity=8", f"train.precision={precision}"]
     run = session.train(small_config(data, *settings), tmp_path / "run")
     assert np.isfinite([record["loss"] for record in run.metrics()]).all()
+
+
+@pytest.mark.parametrize("matcher", ["vse", "sgr"])
+def test_a_resumed_training_in_bfloat16_is_bit_identical(tmp_path: Path, matcher: str) -> None:
+    data = write_folder(tmp_path / "data")
+    chosen = small_config(data, f"matcher.name={matcher}", "matcher.similarity=8", "train.precision=bfloat16")
+    whole = session.train(chosen, tmp_path / "whole")
+    with pytest.raises(Stop):
+        session.train(chosen, tmp_path / "run", progress=StopAfter(5))
+    run = session.train(chosen, tmp_path / "run", resume=True)
+    assert run.metrics() == whole.metrics()
+    expected = whole.load_matcher()
+    assert all(torch.equal(weight, expected[name]) for name, weight in run.load_matcher().items())
+    exact = session.train(
+        small_config(data, f"matcher.name={matcher}", "matcher.similarity=8"), tmp_path / "exact"
+    ).load_matcher()
+    assert any(not torch.equal(weight, expected[name]) for name, weight in exact.items())
+
+
+def test_large_batches_in_chunks_have_nearly_the_same_loss_in_bfloat16(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    losses = [
+        session.train(
+            small_config(data, "matcher.name=vse", "train.precision=bfloat16", f"train.chunk={chunk}"),
+            tmp_path / str(chunk),
+        ).metrics()[-1]["loss"]
+        for chunk in (0, 6)
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+
+
+def test_a_processor_without_bfloat16_products_trains_and_scores_with_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "cpu_has_bfloat16", lambda: False)
+    data = write_folder(tmp_path / "data")
+    trained: list[str] = []
+    scored: list[str] = []
+    session.train(small_config(data, "train.precision=bfloat16"), tmp_path / "run", progress=Noting(trained))
+    crcl.evaluate(tmp_path / "run", dtype="bfloat16", device="cpu", progress=Noting(scored))
+    for told in (trained, scored):
+        assert any("this processor has no bfloat16 products" in line for line in told)
+
+
+def test_scores_in_bfloat16_are_near_those_in_float32(tmp_path: Path) -> None:
+    run = session.train(small_config(write_folder(tmp_path / "data"), "matcher.name=vse"), tmp_path / "run")
+    exact, rough = (crcl.evaluate(run, dtype=dtype, device="cpu").rsum for dtype in (None, "bfloat16"))
+    assert rough == pytest.approx(exact, abs=15)  # of 8 images: one rank is 12.5 / 2 points
+    model = crcl.load(run, dtype="bfloat16", device="cpu")
+    assert model.scorer.dtype == torch.bfloat16
+    index = crcl.index(run, tmp_path / "index", split="test", dtype="bfloat16", device="cpu")
+    assert index.about.matcher == "vse"
+    with pytest.raises(InputError, match="must be float32 or bfloat16"):
+        crcl.evaluate(run, dtype="int8")
 
 
 def test_a_run_is_gone_on_with_or_replaced_but_not_both(tmp_path: Path) -> None:
