@@ -24,10 +24,10 @@ def squared_distances(attention: Tensor, regions: Tensor, words: Tensor, layer: 
     """
     if attention.device.type != "cpu":  # on a GPU groups would be many small kernels
         return reference(attention, regions, words, layer.weight, layer.bias)
-    dtype = cpu_product_type()
+    rounded = None if cpu_product_type() == torch.float32 else cpu_product_type()
     parts = (part.float() for part in (attention, regions, words, layer.weight, layer.bias))
     with torch.autocast("cpu", enabled=False):  # it would cast the inputs of each product, but not its output
-        out: Tensor = _SquaredDistances.apply(*parts, dtype)
+        out: Tensor = _SquaredDistances.apply(*parts, rounded)
     return out
 
 
@@ -46,15 +46,15 @@ class _SquaredDistances(torch.autograd.Function):
         words: Tensor,
         weight: Tensor,
         bias: Tensor,
-        dtype: torch.dtype,
+        dtype: torch.dtype | None = None,
     ) -> Tensor:
         ctx.save_for_backward(attention, regions, words, weight, bias)
         ctx.dtype = dtype
-        attention, regions, words, weight = (part.to(dtype) for part in (attention, regions, words, weight))
+        attention, regions, words, weight = _rounded((attention, regions, words, weight), dtype)
         out = bias.new_empty(*attention.shape[:2], len(weight))
         for group, difference in _differences(attention, regions, words):
             rows, place = difference.square_().flatten(0, 1), out[group].flatten(0, 1)
-            if dtype == torch.float32:
+            if dtype is None:
                 torch.addmm(bias, rows, weight.T, out=place)
             else:
                 torch.add(rows @ weight.T, bias, out=place)
@@ -66,11 +66,11 @@ class _SquaredDistances(torch.autograd.Function):
         inputs = ctx.saved_tensors
         if torch.is_grad_enabled():  # for second derivatives
             return *torch.autograd.grad(reference(*inputs), inputs, gradient, create_graph=True), None
-        attention, regions, words, weight = (part.to(ctx.dtype) for part in inputs[:4])
+        attention, regions, words, weight = _rounded(inputs[:4], ctx.dtype)
         bias = inputs[4]
         gradient = gradient.contiguous()
-        rounded = gradient.to(ctx.dtype)
-        exact = ctx.dtype == torch.float32
+        (rounded,) = _rounded((gradient,), ctx.dtype)
+        exact = ctx.dtype is None
         # a product in bfloat16 that is written to a transposed array is a hundred times slower
         to_attention = torch.empty_like(
             attention, memory_format=torch.preserve_format if exact else torch.contiguous_format
@@ -94,6 +94,10 @@ class _SquaredDistances(torch.autograd.Function):
             to_words.sub_(down.sum(0, dtype=bias.dtype))
         halves = (part.to(bias.dtype).mul_(2) for part in (to_attention, to_regions, to_words))
         return *halves, to_weight, gradient.sum((0, 1)), None
+
+
+def _rounded(parts: tuple[Tensor, ...], dtype: torch.dtype | None) -> tuple[Tensor, ...]:
+    return parts if dtype is None else tuple(part.to(dtype) for part in parts)
 
 
 def _differences(attention: Tensor, regions: Tensor, words: Tensor) -> Iterator[tuple[slice, Tensor]]:
