@@ -41,10 +41,10 @@ def make_batches(pairs: Split, vocabulary: Vocabulary) -> Batches:
     return Batches(pairs, tokens, vocabulary=len(vocabulary), mask_token=vocabulary.mask, batch_size=K)
 
 
-def gemm_rate(size: int = 2048) -> float:
+def gemm_rate(size: int = 2048, *, clock: Callable[[], float] = time.perf_counter) -> float:
     """Floating-point operations per second of a square product."""
     a, b = torch.randn(size, size), torch.randn(size, size)
-    return float(2 * size**3 / timed(torch.mm, a, b)[1])
+    return float(2 * size**3 / timed(torch.mm, a, b, clock=clock)[1])
 
 
 def timed(

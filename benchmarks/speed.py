@@ -139,7 +139,7 @@ def training(pairs: Split, vocabulary: Vocabulary, options: argparse.Namespace) 
     rates, work = [], []
     for step in range(options.steps + 1):
         numbers = rng.permutation(len(pairs))[:K]
-        rates.append(gemm_rate())
+        rates.append(gemm_rate(clock=options.clock))
         for name, contestant in contestants.items():
             batch, took = timed(contestant.step, numbers, rng, clock=options.clock)
             if step:  # the first one warms up

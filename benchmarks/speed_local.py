@@ -102,7 +102,7 @@ def training(kind: str, pairs: Split, vocabulary: Vocabulary, options: Namespace
     rates, work = [], []
     for number in range(steps + 1):
         given = batch(pairs, tokens, rng.permutation(len(pairs))[: options.batch])
-        rates.append(gemm_rate())
+        rates.append(gemm_rate(clock=options.clock))
         for name, times in seconds.items():
             dtype = TYPES.get(name, torch.float32)
             took = timed(partial(step, matcher, given, plain=name == LOOP, dtype=dtype), clock=options.clock)[1]
@@ -144,7 +144,7 @@ def evaluation(kind: str, pairs: Split, vocabulary: Vocabulary, options: Namespa
     seconds: dict[str, list[float]] = {name: [] for name in (*options.precision, LOOP)}
     sims, rates = {}, []
     for _ in range(options.rounds):
-        rates.append(gemm_rate())
+        rates.append(gemm_rate(clock=options.clock))
         for name, times in seconds.items():
             if name == LOOP:
                 work = partial(evaluated_plainly, matcher, pairs, tokens)
