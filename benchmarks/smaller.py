@@ -3,8 +3,8 @@
     python benchmarks/smaller.py DATA OUT --train 3000 --dev 500 --grid 3
 
 DATA is a precomp folder whose features are square grids (Flickr8k: 6 x 6). The first images of train and dev are kept
-with all their captions, the test images all; every square block of cells becomes its mean. So local matchers, whose
-work grows with the number of regions, can be compared in an hour.
+with all their captions, of test all unless --test is given; every square block of cells becomes its mean. So local
+matchers, whose work grows with the number of regions, can be compared in an hour.
 """
 
 import argparse
@@ -19,7 +19,7 @@ BLOCK = 200  # images at a time
 
 def main() -> None:
     options = parse()
-    for split, images in (("train", options.train), ("dev", options.dev), ("test", None)):
+    for split, images in (("train", options.train), ("dev", options.dev), ("test", options.test)):
         shrink(options.data, options.out, split, images, options.grid)
 
 
@@ -29,6 +29,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("out", type=Path)
     parser.add_argument("--train", type=int, help="images to keep; all, if not given")
     parser.add_argument("--dev", type=int, help="images to keep; all, if not given")
+    parser.add_argument("--test", type=int, help="images to keep; all, if not given")
     parser.add_argument("--grid", type=int, default=3, help="rows, and columns, of the coarser grid")
     return parser.parse_args(words)
 
