@@ -36,6 +36,7 @@ import scores
 import search as search_benchmark
 import serve
 import smaller
+import speed_vectors
 import speed_words
 import tars
 import two_stages
@@ -367,6 +368,13 @@ def test_two_stages_are_measured_between_the_first_alone_and_the_second_alone(tm
 @pytest.mark.parametrize("name", speed_words.KINDS)
 def test_loops_over_captions_agree_with_matchers_of_regions_and_words(name):
     evaluation, training = speed_words.measured(name, 5, 32, 1, 1e9)  # ends the program where they disagree
+    assert evaluation.startswith(f"| `{name}` | evaluation |")
+    assert training.startswith(f"| `{name}` | training step |")
+
+
+@pytest.mark.parametrize("name", speed_vectors.KINDS)
+def test_straightforward_encoders_agree_with_matchers_of_vectors(name):
+    evaluation, training = speed_vectors.measured(name, 3, 1, 1e9, features=24, size=32)
     assert evaluation.startswith(f"| `{name}` | evaluation |")
     assert training.startswith(f"| `{name}` | training step |")
 

@@ -92,7 +92,7 @@ class _Step(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         keys = self.phi(x) * (mask / mask.sum(1, keepdim=True))[..., None]
-        message = self.W[0](self.theta(x) @ (keys.mT @ self.g(x)))  # (B, R, D), without forming A
+        message = self.W[0](self.theta(x) @ keys.mT @ self.g(x))  # (B, R, D)
         normed = self.W[1](message[mask].float())  # real regions only
         return x + torch.zeros_like(x).masked_scatter(mask[..., None], normed)
 

@@ -13,25 +13,38 @@ ROWS = 8192
 """(image, word) rows of a tile; at the paper's sizes about 8 MiB for each array of similarity vectors."""
 WORDS = 512
 """Most words of a tile in one matrix product."""
+_LEAST_IMAGES = ROWS // WORDS
+_ELEMENTS = 2**21
+"""Numbers of the largest array of a tile: 8 MiB."""
 
 
 def in_tiles(
-    compare: Callable[[Encoded, Encoded], Tensor], images: Encoded, texts: Encoded, *, stored: int, memory: float
+    compare: Callable[[Encoded, Encoded], Tensor],
+    images: Encoded,
+    texts: Encoded,
+    *,
+    stored: int,
+    memory: float,
+    width: int | None = None,
 ) -> Tensor:
     """Similarities of all images with all texts by `compare`, which is given a tile of both. (images, texts)
 
-    A backward pass stores `stored` numbers for each (image, word). If that is at most `memory` GiB there is one tile;
-    otherwise each tile is computed again by the backward pass (gradient checkpointing).
+    A backward pass stores `stored` numbers for each (image, word). If that is more than `memory` GiB, each tile is
+    computed again by the backward pass (gradient checkpointing); otherwise there is one tile. Where `compare` goes over
+    arrays of `width` numbers for each (image, word) one element at a time, give `width`: there are tiles in any case
+    then, small enough for such an array to stay in the caches.
     """
     words = texts.features.shape[1]
     if torch.is_grad_enabled():
-        if 4 * stored * len(images) * len(texts) * words <= memory * 2**30:
+        if 4 * stored * len(images) * len(texts) * words > memory * 2**30:
+            compare = partial(checkpoint, compare, use_reentrant=False)
+        elif width is None:
             return compare(images, texts)
-        compare = partial(checkpoint, compare, use_reentrant=False)
+    rows = ROWS if width is None else max(_ELEMENTS // width, 1)
     columns, start = [], 0
-    for size in caption_blocks([words] * len(texts), words=max(ROWS // len(images), WORDS)):
+    for size in caption_blocks([words] * len(texts), words=max(rows // len(images), rows // _LEAST_IMAGES)):
         few = texts.part(slice(start, start + size))
-        tiles = image_blocks(len(images), size * words, rows=ROWS)
+        tiles = image_blocks(len(images), size * words, rows=rows)
         columns.append(torch.cat([compare(images.part(some), few) for some in tiles]))
         start += size
     return torch.cat(columns, dim=1)

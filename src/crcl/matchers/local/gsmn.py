@@ -59,7 +59,7 @@ class GSMN(nn.Module):
     def similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         (_, regions, size), words = images.features.shape, texts.features.shape[1]
         stored = int(14 * regions + (1 + regions / words) * (3 * size + 4 * _HIDDEN))
-        return in_tiles(self._similarity, images, texts, stored=stored, memory=self.memory)
+        return in_tiles(self._similarity, images, texts, stored=stored, memory=self.memory, width=size)
 
     def _similarity(self, images: Encoded, texts: Encoded) -> Tensor:
         return self.direction(images, texts, "t2i") + self.direction(texts, images, "i2t").mT
