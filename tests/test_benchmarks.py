@@ -16,6 +16,7 @@ from crcl import experiments
 from crcl.auditing.estimate import estimate
 from crcl.auditing.thresholds import Correspondences
 from crcl.experiments.planning import Planner
+from crcl.experiments.tables import spread
 from crcl.methods import METHODS
 from crcl.training import session
 
@@ -28,6 +29,7 @@ import detection
 import downstream
 import growth
 import hard
+import matchers
 import mismatches
 import plan
 import processes
@@ -377,6 +379,18 @@ def test_straightforward_encoders_agree_with_matchers_of_vectors(name):
     evaluation, training = speed_vectors.measured(name, 3, 1, 1e9, features=24, size=32)
     assert evaluation.startswith(f"| `{name}` | evaluation |")
     assert training.startswith(f"| `{name}` | training step |")
+
+
+def test_matchers_are_tabled_with_the_scores_of_all_their_finished_runs(tmp_path):
+    data = write_folder(tmp_path / "data")
+    runs = [session.train(small_config(data, f"train.seed={seed}"), tmp_path / f"{seed}") for seed in (0, 1)]
+    head, _, row = matchers.table([run.path for run in runs], timed=True)
+    assert head == "| matcher | method | rSum, 40 % | AUROC, 40 % | s per epoch |"
+    cells = row.strip("| ").split(" | ")
+    expected = [crcl.evaluate(run.path).rsum for run in runs]
+    assert cells[:3] == ["`bow`", "crcl", spread(expected, 1)]
+    assert 0 < float(cells[3].partition(" ")[0]) <= 1
+    assert float(cells[4]) >= 0
 
 
 @pytest.mark.slow
