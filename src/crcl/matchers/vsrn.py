@@ -8,7 +8,7 @@ from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import conv1d
 
 from crcl.matchers.base import SMALLEST_SQUARE, Encoded, inner_products, l2
 from crcl.matchers.encoders import last_state, xavier_linear
@@ -106,7 +106,7 @@ class _Pointwise(nn.Module):
         self.weight, self.bias = as_published.weight, cast(nn.Parameter, as_published.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight[:, :, 0], self.bias)
+        return conv1d(x.mT, self.weight, self.bias).mT
 
 
 class _Texts(nn.Module):
