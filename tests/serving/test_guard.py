@@ -1,6 +1,7 @@
 """Only the page's own requests are answered: host, token, origin, type and size are checked."""
 
 import asyncio
+import socket
 from typing import Any
 
 import httpx
@@ -119,3 +120,22 @@ def test_a_port_in_use_is_told() -> None:
             listen(host, 0)
     with pytest.raises(InputError, match="65535"):
         listen("127.0.0.1", 70000)
+
+
+def test_answers_are_sent_at_once_and_wait_for_no_acknowledgment() -> None:
+    async def accepted() -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        class Connection(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                connected = transport.get_extra_info("socket")
+                found.set_result(connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                transport.close()
+
+        server = await asyncio.get_running_loop().create_server(Connection, sock=listen("127.0.0.1", 0))
+        async with server:
+            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.close()
+            return await found
+
+    assert asyncio.run(accepted()) != 0
