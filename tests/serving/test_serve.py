@@ -47,6 +47,13 @@ def test_without_the_extra_it_is_told_how_to_install_it(monkeypatch: pytest.Monk
         crcl.serve(tmp_path)
 
 
+@pytest.mark.parametrize("given", [{"port": "x"}, {"port": 80.5}, {"sample": "x"}, {"sample": True}])
+def test_values_of_a_wrong_type_are_messages(tmp_path: Path, given: dict[str, Any]) -> None:
+    ((name, value),) = given.items()
+    with pytest.raises(InputError, match=f"^{name}: {value!r}: expected a whole number"):
+        crcl.serve(tmp_path, **given)
+
+
 @pytest.mark.slow
 def test_an_audit_is_served_as_it_is(audit: Audit) -> None:
     with pytest.raises(InputError, match=r"made already; leave threshold=\.\.\. out"):

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from crcl.config import Config
 from crcl.data.pairs import Pairs
 from crcl.data.sources import layout_of
+from crcl.errors import InputError
 from crcl.progress import SILENT, Progress
 from crcl.retrieval.model import Model
 from crcl.runs.folder import Run
@@ -20,6 +22,8 @@ Settings = Mapping[str, Any] | Sequence[str] | None
 """Settings of a training: a mapping of dotted keys, or `key=value` texts; `crcl.info()` lists all keys."""
 Shown = bool | Progress
 """True shows progress on the terminal, False shows none; a `Progress` of your own receives it."""
+CANDIDATES = 100
+"""How many candidates a second run ranks again, if nothing else is said."""
 _WITHIN = ("run", "quick")  # runs in the folder of an audit
 
 
@@ -71,6 +75,22 @@ def open_model(
     if note := model.scorer.slower:
         progress.note(note)
     return model
+
+
+def how_many_candidates(candidates: int | None, rerank: Any) -> int:
+    """How many candidates the second run ranks again; refuses a number of them without a second run."""
+    if candidates is None:
+        return CANDIDATES
+    if not rerank:
+        raise InputError("there is no second run to rank them again", where="candidates", hint="name it as {rerank}")
+    check_whole(candidates, "candidates")
+    return candidates
+
+
+def check_whole(number: Any, name: str) -> None:
+    """Refuse a value of the parameter `name` that is no whole number."""
+    if isinstance(number, bool) or not isinstance(number, Integral):  # numpy has integers of its own
+        raise InputError(f"{number!r}: expected a whole number", where=name)
 
 
 def run_data(config: Config, data: Any, *, images: Path | None = None) -> Pairs:

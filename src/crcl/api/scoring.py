@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from crcl import distributed, plots
-from crcl.api.common import AnyRun, Shown, open_model, path_of, receiver, run_data
+from crcl.api.common import AnyRun, Shown, how_many_candidates, open_model, path_of, receiver, run_data
 from crcl.auditing.findings import THRESHOLD
 from crcl.auditing.thresholds import Choice
 from crcl.data.split import Split
@@ -32,7 +32,7 @@ def evaluate(
     split: str = "test",
     folds: int = 1,
     rerank: AnyRun | Sequence[AnyRun] | None = None,
-    candidates: int = 100,
+    candidates: int | None = None,
     similarities: str | Path | None = None,
     overwrite: bool = False,
     device: str = "auto",
@@ -49,7 +49,8 @@ def evaluate(
         folds: Average over so many consecutive parts of the images (COCO 1K: 5).
         rerank: A second run, or several, which ranks the best candidates of the first again: two stages, for a matcher
             too slow to compare everything with.
-        candidates: How many images of each caption, and captions of each image, the second run ranks again.
+        candidates: How many images of each caption, and captions of each image, the second run ranks again; 100, if
+            not given. Only with `rerank`.
         similarities: Also write the similarities, `(images, captions)`, to this `.npy` file.
         overwrite: Replace an existing file of similarities.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
@@ -68,6 +69,7 @@ def evaluate(
     """
     shown = receiver(progress)
     runs, again = _listed(run), [] if rerank is None else _listed(rerank)
+    count = how_many_candidates(candidates, again)
     if not runs:
         raise InputError("no run to evaluate", hint="name at least one run folder")
     if similarities is not None:
@@ -86,7 +88,7 @@ def evaluate(
     check_folds(pairs, folds)
     if second:
         with shown.task("scoring") as advance:
-            return _in_stages(models, second, pairs, split=split, candidates=candidates, folds=folds, advance=advance)
+            return _in_stages(models, second, pairs, split=split, candidates=count, folds=folds, advance=advance)
     if not distributed.is_first():
         similarities = None  # one process writes the file
     if similarities is not None:

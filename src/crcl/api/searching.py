@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from crcl.api.common import AnyRun, Shown, open_model, receiver, run_data
+from crcl.api.common import AnyRun, Shown, how_many_candidates, open_model, receiver, run_data
 from crcl.auditing.making import recorded_image_folder, with_features_as
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.base import Pictures
@@ -32,9 +31,6 @@ from crcl.runs.describe import stored_config
 from crcl.runs.folder import Run
 from crcl.storage import require_writable
 from crcl.training.inputs import check_features
-
-CANDIDATES = 100
-"""How many the first of two stages finds, if not told."""
 
 
 def index(
@@ -166,7 +162,7 @@ def search(
     k: int = 10,
     what: What | None = None,
     rerank: AnyRun | None = None,
-    candidates: int = CANDIDATES,
+    candidates: int | None = None,
     run: AnyRun | None = None,
     data: Any = None,
     device: str = "auto",
@@ -181,7 +177,7 @@ def search(
         k: How many; fewer are returned if there are fewer.
         what: `images` or `captions`; if not given, captions for a photo and images otherwise.
         rerank: A second run, of any matcher, which ranks the first `candidates` again; the scores are then its own.
-        candidates: How many the second run ranks again; at least `k`.
+        candidates: How many the second run ranks again, at least `k`; 100, if not given. Only with `rerank`.
         run: The run of the index, if it has moved.
         data: The data with features for the second run and with image files for a sheet, if not where the run says.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
@@ -197,14 +193,15 @@ def search(
     """
     if sum(given is not None for given in (query, image, like)) != 1:
         raise InputError("expected a sentence, a photo or an image of the index", hint="give one of the three")
+    again = how_many_candidates(candidates, rerank)
     wanted: What = what or ("images" if image is None else "captions")
     second = None
     if rerank is not None:
         check_stages(wanted, from_image=query is None)
-        _check_candidates(candidates, k)
+        _check_candidates(again, k)
         second = open_model(rerank, device=device, memory=None)
     with _opened(index) as opened:
-        asked = _Asked(query, image, like, wanted, k if second is None else candidates)
+        asked = _Asked(query, image, like, wanted, k if second is None else again)
         found = _first_stage(opened, asked, run, device)
         about = opened.about
     if second is not None:
@@ -288,8 +285,6 @@ def _about(model: Model, pairs: Pairs, first: np.ndarray) -> About:
 
 def _check_candidates(candidates: int, k: int) -> None:
     check_k(k)
-    if not isinstance(candidates, Integral):
-        raise InputError(f"{candidates!r}: expected a whole number", where="candidates")
     if candidates < k:
         what = f"{candidates} candidates are fewer than the {k} to return"
         raise InputError(what, hint=f"set {{candidates}} to at least {k}, or {{k}} to less")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crcl.api.auditing import audit as audit_of
-from crcl.api.common import AnyRun, Shown, open_model, receiver, run_within
+from crcl.api.common import AnyRun, Shown, check_whole, open_model, receiver, run_within
 from crcl.auditing.result import Audit
 from crcl.errors import InputError
 
@@ -79,8 +79,10 @@ def serve(
         raise InputError(f"the page needs the package {error.name}", hint=EXTRA) from error
     shown = receiver(progress)
     serving.check_address(host, token)
+    check_whole(sample, "sample")
     if sample < 1:
         raise InputError(f"a sample has at least one pair, got {sample}", where="sample")
+    check_whole(port, "port")
     listening = serving.listen(host, port)
     try:
         opened = None if isinstance(run, Audit) else open_model(run_within(run), device=device, memory=memory)

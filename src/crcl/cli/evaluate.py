@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 
 import crcl
-from crcl.api.searching import CANDIDATES
 from crcl.cli.console import out, say, shown
 from crcl.cli.options import Candidates, Device, Dtype, Features, Ids, Memory, Overwrite, TextFeatures, moved
 from crcl.retrieval.evaluation import Evaluated
@@ -24,7 +23,7 @@ def evaluate(
         list[Path] | None,
         typer.Option(help="A second run, which ranks the best candidates again; repeat it for an ensemble."),
     ] = None,
-    candidates: Candidates = CANDIDATES,
+    candidates: Candidates = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     save_sims: Annotated[
         Path | None, typer.Option(help="Also write the similarities, (images, captions) float32 (.npy).")

@@ -62,7 +62,9 @@ WrongAtMost = Annotated[
 Rerank = Annotated[
     Path | None, typer.Option(help="A second run, of any matcher, which ranks the first candidates again.")
 ]
-Candidates = Annotated[int, typer.Option(help="How many candidates the second run ranks again.")]
+Candidates = Annotated[
+    int | None, typer.Option(help="With --rerank: how many candidates the second run ranks again; 100, if not given.")
+]
 Verdicts = Annotated[
     Path | None,
     typer.Option(help="Train with the verdicts of a reviewed run, or of a file (.csv, .jsonl); docs/verdicts.md."),

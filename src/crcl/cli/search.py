@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 import crcl
-from crcl.api.searching import CANDIDATES
 from crcl.cli.console import out, say
 from crcl.cli.options import Candidates, Device, Rerank
 from crcl.retrieval.index.hits import check_sheet
@@ -30,7 +29,7 @@ def search(
         typer.Option(help="What to find; captions for a photo and images otherwise, if not given."),
     ] = None,
     rerank: Rerank = None,
-    candidates: Candidates = CANDIDATES,
+    candidates: Candidates = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     sheet: Annotated[Path | None, typer.Option(help="Also write a page of thumbnails (.html).")] = None,
     open_sheet: Annotated[bool, typer.Option("--open", help="Open the page of thumbnails in the browser.")] = False,

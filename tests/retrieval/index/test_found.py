@@ -174,6 +174,7 @@ def test_captions_of_an_image_are_ranked_again(home: Path) -> None:
     [
         (["a dog", "--rerank", "nowhere"], "nowhere"),
         (["a dog", "--rerank", "sgr", "--candidates", "3"], "set --candidates to at least 10, or -k to less"),
+        (["a dog", "--candidates", "20"], "candidates: there is no second run to rank them again; name it as --rerank"),
         (["--like", "FIRST", "--rerank", "sgr"], "cannot rank images for an image"),
         (["a dog", "--what", "captions", "--rerank", "sgr"], "cannot rank captions for a sentence"),
         (["a dog", "--rerank", "sgr", "--data", "other"], "no features of image"),
@@ -203,6 +204,7 @@ def test_bad_input_is_a_message(command, home: Path, words: list[str], expected:
         ({"like": 3}, "no image 3"),
         ({"query": "a dog", "k": "3", "rerank": "sgr"}, "k: '3': expected a whole number"),
         ({"query": "a dog", "candidates": "all", "rerank": "sgr"}, "candidates: 'all': expected a whole number"),
+        ({"query": "a dog", "candidates": 20}, "candidates: there is no second run"),
     ],
 )
 def test_values_of_a_wrong_type_are_messages(home: Path, given: dict[str, object], expected: str) -> None:
@@ -227,6 +229,12 @@ def test_evaluation_in_two_stages_tells_both(command, home: Path) -> None:
     assert told["first"]["rsum"] == pytest.approx(crcl.evaluate(home / "bow").rsum)
     assert told["t2i_found"] == told["compared"] == 100
     assert told["reranked_by"] == ["sgr"]
+
+
+def test_evaluation_refuses_candidates_without_a_second_run(command) -> None:
+    answer = command("evaluate", "bow", "--candidates", "3")
+    assert (answer.code, answer.out) == (2, "")
+    assert "candidates: there is no second run to rank them again; name it as --rerank" in answer.err
 
 
 def test_similarities_of_two_stages_cannot_be_written(command) -> None:
