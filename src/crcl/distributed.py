@@ -1,4 +1,4 @@
-"""Several processes of one training, as `torchrun` starts them: who they are, and what they exchange.
+"""Several processes that `torchrun` starts to share one piece of work: who they are, and what they exchange.
 
 The unit is the whole batch: each process computes a part of it, and gets what this needs of the others. Without
 `torchrun` there is one process, and every function here returns what it is given.
@@ -26,8 +26,8 @@ from crcl.errors import Interrupted, TrainingError
 TIMEOUT = timedelta(seconds=45)
 """How long a process waits for the others within a step, before it takes one of them for dead."""
 stopping = threading.Event()
-"""Set while a training is asked to stop: the others are then not waited for much longer."""
-_PATIENCE = 10.0  # seconds that it waits for them all the same, since they may be asked, too
+"""Set while a training is asked to stop: it then does not wait much longer for the other processes."""
+_PATIENCE = 10.0  # seconds that it still waits for them, since they may be asked to stop, too
 _BUCKET = 2**23  # numbers that are summed over the processes at a time: 32 MB
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 _turns = numbers()
@@ -93,7 +93,7 @@ def is_first() -> bool:
 
 
 def together() -> int:
-    """The number of processes of the training."""
+    """The number of processes that `torchrun` started."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -178,7 +178,7 @@ def wait_for_first() -> None:
 def meet() -> None:
     """Wait until all processes get here, however long that takes.
 
-    What they exchange next they then have all at once: an exchange does not wait for long work.
+    The exchange that follows then does not wait for long work of one of them, which `TIMEOUT` would end.
     """
     if count() > 1:
         key, store = _next_turn()

@@ -68,7 +68,7 @@ def printable(text: str) -> str:
 
 
 def is_launched() -> bool:
-    """Whether `torchrun` started this process."""
+    """Whether `torchrun` started this process: `distributed.launched` without loading torch."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 

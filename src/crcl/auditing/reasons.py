@@ -135,7 +135,7 @@ def find_reasons(
         known: Their scores, and those of decoys.
         copies: Copies among the images and captions.
         partners: Other images that captions belong to, as the run believes; None where it has no such beliefs.
-        cut: (S,) bool, captions of the suspects of which the end was not read; None where that is not known.
+        cut: (S,) bool, suspects of whose caption the end was not read; None where that is not known.
     """
     suspects, pairs = found.suspects, found.pairs
     holds = _by_decoys(known, suspects)

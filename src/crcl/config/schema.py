@@ -139,8 +139,9 @@ class TrainConfig(Section):
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Number type of the matcher's matrix products, also when dev is scored: bfloat16 is about twice as fast or more on
-    CPUs that have it (AVX512-BF16, AMX); losses are always float32. auto: float32 on a CPU, 16 bits on a CUDA GPU."""
+    """Number type of the matcher's matrix products, also when dev is scored. On CPUs that have bfloat16
+    (AVX512-BF16, AMX) it is about twice as fast at the paper's sizes, and not at small ones; losses are always float32.
+    auto: float32 on a CPU, 16 bits on a CUDA GPU."""
     memory: Positive = 4.0
     """GiB for intermediate results of saf, sgr and scan; if they need more, a step computes them twice."""
     save_minutes: NotNegative = 10.0

@@ -89,7 +89,7 @@ def as_rows(hashes: list[bytes]) -> NDArray[np.uint8]:
 
 
 def open_together(kept: Path) -> Cache:
-    """The cache as all processes see it: the first one opens it before the others, and none adds before all have."""
+    """The cache, with the same content in all processes: the first one tidies it, none adds before all have read it."""
     if distributed.leads():
         store = Cache(kept)
         distributed.meet()

@@ -136,13 +136,13 @@ def extract(
 
 
 def _as_first_made() -> Extracted:
-    """The summary of the first process, when it has written the features."""
+    """Wait until the first process has written the features, and return its summary."""
     images, shape, computed, skipped = json.loads(distributed.collect(b"")[0])
     return Extracted(images, tuple(shape), computed, [(name, reason) for name, reason in skipped])
 
 
 def _exchanged(broken: dict[bytes, str]) -> dict[bytes, str]:
-    """Why images could not be used, by hash, as all processes found it; waits until these have computed their share."""
+    """Why images could not be used, by hash, found by any process; waits until all have computed their share."""
     found = distributed.collect(json.dumps({digest.hex(): why for digest, why in broken.items()}).encode())
     return {bytes.fromhex(digest): why for part in found for digest, why in json.loads(part).items()}
 
@@ -150,8 +150,9 @@ def _exchanged(broken: dict[bytes, str]) -> dict[bytes, str]:
 def _missing(first: dict[bytes, Wanted], store: Cache, size: int) -> list[list[tuple[bytes, Wanted]]]:
     """Batches of the images that are not in the cache.
 
-    Each is a batch of all images, or what is missing of several: so after a kill those that were not finished have the
-    same images as before, whichever processes computed the others, and their features are the same to the last bit.
+    All images are divided into batches, whatever is in the cache; what is missing of several batches is joined where it
+    fits into one. So after a kill an unfinished batch has the same images as before, whichever processes computed the
+    others, and their features are the same to the last bit.
     """
     every, batches = list(first.items()), [[]]  # type: list[tuple[bytes, Wanted]], list[list[tuple[bytes, Wanted]]]
     for start in range(0, len(every), size):

@@ -28,7 +28,7 @@ class Given:
 
 
 def check_given(config: Config) -> Run | list[Line] | None:
-    """The run or the lines of the file that a config names; refuses, before long work, what cannot be taken."""
+    """The run, or the lines of the file, whose verdicts a config names; refuses unusable ones before long work."""
     path = config.data.verdicts
     if path is None:
         return None

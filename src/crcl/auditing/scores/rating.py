@@ -16,7 +16,7 @@ BY_NAME_ONLY = frozenset({"similarity", "consistency"})
 """Scores that an audit takes only where they are named. A trained matcher's similarity knows the captions of decoys;
 and the captions of a mismatched image may all agree with each other, which those of decoys never do."""
 _SURELY = 1.0  # standard errors by which another score must be better than the run's own
-_WORSE = 2.0  # standard errors from which a score is worse for nearly right captions
+_WORSE = 2.0  # standard errors by which a score that tells near decoys worse than the run's own is left out
 
 
 @dataclass(frozen=True)

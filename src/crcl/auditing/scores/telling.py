@@ -21,7 +21,8 @@ _ADDS = 2.0  # standard errors from which training is said to add something, or 
 def about_score(score: str, ratings: Mapping[str, Rating], *, doubtful: bool = False, unsure: str = "") -> list[str]:
     """Which score was taken, and how well it and the others tell decoys from pairs; nothing where there is one only.
 
-    Where the estimate by this score is `doubtful`, or where there is none because it is `unsure`, that is said too.
+    Also says that the estimate by this score is `doubtful`. Where nothing is estimated for the reason `unsure`, says
+    that no score tells decoys from pairs instead.
     """
     if len(ratings) < 2 or score not in ratings:
         return []

@@ -20,7 +20,7 @@ ROWS = 512
 def squared_distances(attention: Tensor, regions: Tensor, words: Tensor, layer: nn.Linear) -> Tensor:
     """`layer((attention @ regions - words)²)` for `(images, words, R)`, `(images, R, D)`, `(words, D)`. Float32 on CPU.
 
-    Within autocast on a CPU the differences and their squares are of its type, and sums over images are float32.
+    Within autocast on a CPU the differences and their squares have its number type, and sums over images are float32.
     """
     if attention.device.type != "cpu":  # on a GPU groups would be many small kernels
         return reference(attention, regions, words, layer.weight, layer.bias)

@@ -1,8 +1,8 @@
 """The number type of large matrix products: float32, or bfloat16 within autocast, where the rest stays float32.
 
-On a CPU autocast alone is slower than float32: it leaves the results of products in bfloat16, in which a processor
-computes nothing but products fast. So the CPU kernels take the rounded inputs of products from here, and what a product
-gives is made float32 by `single` before anything else is computed with it.
+On a CPU autocast alone is slower than float32: it leaves the results of products in bfloat16, in which a processor is
+slow at everything but products. So the CPU kernels round the inputs of products to `cpu_product_type`, and `single`
+makes the result of a product float32 before anything else is computed with it.
 """
 
 from contextlib import AbstractContextManager
@@ -30,7 +30,7 @@ def computing_in(device: torch.device, dtype: torch.dtype) -> AbstractContextMan
 
 
 def imitated(device: torch.device, dtype: torch.dtype) -> str:
-    """That this device only imitates products of this type, as a sentence; empty if it computes them."""
+    """A sentence that says that products of this type are slow on this device; empty if they are not."""
     if device.type != "cpu" or dtype == torch.float32 or (dtype == torch.bfloat16 and cpu_has_bfloat16()):
         return ""
     if dtype == torch.float16:

@@ -30,9 +30,9 @@ def in_tiles(
     """Similarities of all images with all texts by `compare`, which is given a tile of both. (images, texts)
 
     A backward pass stores `stored` numbers for each (image, word). If that is more than `memory` GiB, each tile is
-    computed again by the backward pass (gradient checkpointing); otherwise there is one tile. Where `compare` goes over
-    arrays of `width` numbers for each (image, word) one element at a time, give `width`: there are tiles in any case
-    then, small enough for such an array to stay in the caches.
+    computed again by the backward pass (gradient checkpointing); otherwise there is one tile. Give `width` where
+    `compare` mostly does elementwise work on arrays of `width` numbers for each (image, word): there are always tiles
+    then, so small that such an array stays in the caches.
     """
     words = texts.features.shape[1]
     if torch.is_grad_enabled():
