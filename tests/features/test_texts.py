@@ -198,6 +198,16 @@ def test_vectors_of_sentences_come_from_the_cache_or_else_from_the_model(tmp_pat
     np.testing.assert_allclose(known_vectors(parts, tmp_path, settings, Letters), kept, atol=1e-3)
 
 
+def test_vectors_of_sentences_come_from_the_model_if_a_file_of_the_cache_is_damaged(tmp_path: Path) -> None:
+    make(["a b c. d e f."], tmp_path, way="mean", batch_size=1)
+    (file,) = tmp_path.glob("cache/*/*.npz")
+    with np.load(file) as arrays:
+        np.savez(file, **(dict(arrays) | {"features": np.zeros(3)}))
+    found = known_vectors(["d e f."], tmp_path, Letters().settings, Letters)
+    np.testing.assert_allclose(found, [expected("d e f.")], atol=1e-3)
+    assert not file.exists()
+
+
 def test_the_share_that_is_cut_is_told() -> None:
     encoder = Letters()
     assert not long_note(ExtractedTexts(5, SIZE, 4, 0, 0), encoder, "cut")

@@ -150,7 +150,9 @@ def check_output(path: str | Path) -> None:
 
 def _check_ending(path: Path) -> None:
     if path.suffix not in (".csv", ".parquet"):
-        raise InputError("an audit is written as .csv or .parquet", where=path, hint="name a file that ends so")
+        raise InputError(
+            "an audit is written as .csv or .parquet", where=path, hint="name a file that ends in one of these"
+        )
 
 
 def columns_of(path: Path) -> list[str]:

@@ -153,13 +153,14 @@ def how_read(vectors: Path, rows: int) -> NDArray[np.uint8] | None:
 def known_vectors(
     texts: Sequence[str], folder: Path, settings: dict[str, Any], open_encoder: Callable[[], Encoder]
 ) -> NDArray[np.float16]:
-    """Vectors of texts that are in the cache of a folder; by the encoder, if some are not. (texts, D)"""
+    """Vectors of texts that are in the cache of a folder; by the encoder, if some are not or are damaged. (texts, D)"""
     digests, kept = [_key(text) for text in texts], folder / "cache" / _cache_name(settings)
     store = Cache(kept, tidy=False) if kept.is_dir() else None
-    if store is None or not all(digest in store for digest in digests):
-        return encode(open_encoder(), texts).astype(np.float16)
-    found = dict(store.rows(digests))
-    return np.stack([found[number] for number in range(len(texts))])
+    if store is not None and all(digest in store for digest in digests):
+        with suppress(TrainingError):  # a damaged file, which is removed
+            found = dict(store.rows(digests))
+            return np.stack([found[number] for number in range(len(texts))])
+    return encode(open_encoder(), texts).astype(np.float16)
 
 
 def long_note(made: ExtractedTexts, encoder: Encoder, way: LongCaptions) -> str:

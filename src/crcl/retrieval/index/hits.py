@@ -65,7 +65,7 @@ class Hits(list[Hit]):
 def check_sheet(path: Path) -> None:
     """Refuse, before long work, a file that cannot be written, or that exists and is no sheet."""
     if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError("a sheet of thumbnails is written as .html", where=path, hint="name a file that ends so")
+        raise InputError("a sheet of thumbnails is written as .html", where=path, hint="name a file that ends in .html")
     require_writable(path)
     if not path.parent.is_dir():
         raise InputError(f"cannot be written (there is no folder {path.parent})", where=path)

@@ -35,7 +35,9 @@ class Line(NamedTuple):
 def check_ending(path: Path) -> None:
     """Refuse a file that is neither CSV nor JSONL by its name."""
     if path.suffix.lower() not in ENDINGS:
-        raise InputError("a file of verdicts is .csv or .jsonl", where=path, hint="name a file that ends so")
+        raise InputError(
+            "a file of verdicts is .csv or .jsonl", where=path, hint="name a file that ends in one of these"
+        )
 
 
 def write_verdicts(path: Path, lines: Iterable[Mapping[str, Any]], *, overwrite: bool) -> None:
