@@ -166,7 +166,7 @@ def first_process_first() -> Iterator[None]:
     finally:
         _alone.reset(before)
     if is_first():
-        store.set(key, "done")
+        _reaching(store.set, key, "done")
 
 
 def wait_for_first() -> None:
@@ -182,8 +182,8 @@ def meet() -> None:
     """
     if count() > 1:
         key, store = _next_turn()
-        if store.add(f"{key}/here", 1) == count():
-            store.set(key, "done")
+        if _reaching(store.add, f"{key}/here", 1) == count():
+            _reaching(store.set, key, "done")
         _wait_for(store, key)
 
 
@@ -195,7 +195,7 @@ def _next_turn() -> tuple[str, Any]:
 def _wait_for(store: Any, key: str) -> None:
     """Wait for a key of the store that connects the processes; asks again and again, so that signals are heard."""
     pause, patience = 0.001, _PATIENCE
-    while not store.check([key]):
+    while not _reaching(store.check, [key]):
         time.sleep(pause)
         patience -= pause if stopping.is_set() else 0
         if patience <= 0:
@@ -286,8 +286,13 @@ def spread_from_first(tensors: Sequence[Tensor]) -> None:
 
 def _exchange(collective: Callable[..., Any], *arguments: Any) -> None:
     """Run a collective operation; a process that is gone is an error with a message."""
+    _reaching(collective, *arguments)
+
+
+def _reaching(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call what needs other processes or the store of `torchrun`; one that is gone is an error with a message."""
     try:
-        collective(*arguments)
+        return call(*arguments)
     except (RuntimeError, dist.DistError) as error:
         raise TrainingError(_lost(str(error).splitlines()[0][:200])) from error
 

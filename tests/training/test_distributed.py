@@ -17,7 +17,7 @@ from tiny import SMALL, assert_same_runs, finish, small_config, train_command, w
 from crcl import distributed, losses
 from crcl.data.pairs import Pairs
 from crcl.distributed import Part
-from crcl.errors import InputError
+from crcl.errors import InputError, TrainingError
 from crcl.features.extract import extract
 from crcl.features.vision import Pixels
 from crcl.losses import PartSims
@@ -153,6 +153,14 @@ def test_a_killed_process_ends_the_others_and_the_resumed_run_is_the_unbroken_on
     unbroken = [word if word != str(run) else str(tmp_path / "unbroken") for word in words]
     assert finish(torchrun(2, *unbroken)).code == 0
     assert_same_runs(run, tmp_path / "unbroken")
+
+
+def test_waiting_ends_with_a_message_when_the_launcher_is_gone() -> None:
+    server = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = torch.distributed.TCPStore("127.0.0.1", server.port, is_master=False)
+    del server
+    with pytest.raises(TrainingError, match="lost contact with another one"):
+        distributed._wait_for(store, "key")
 
 
 @pytest.mark.parametrize("method", ["bicro", "l2rm", "mscn"])
