@@ -30,6 +30,7 @@ _DIRECTIONS, _SPANNED = 64, 512  # main directions of sketches, and images that 
 _PROMISING = 8  # images that an image is compared with in full
 _ROUNDING = 1e-4
 _KEPT = 1000  # images from which on the search takes longer than to read what was found before
+_LOOKED_AT = 1000  # images and captions of which it is seen whether all are alike
 _FILE_NAME = re.compile(
     r"(?:\S+ ){0,2}\S*\.(?:jpe?g|jfif|png|gif|bmp|webp|tiff?|heic|heif|avif|svg|raw|cr2|nef|psd|mp4|mov)"
     r"|(?:img|dsc[nf]?|pict?|picture|image|photo|foto|scan|screenshot|screen shot|untitled|dji|gopr|pxl|vid|wp)"
@@ -116,13 +117,13 @@ def all_alike(pairs: Split) -> str:
     Of features and vectors a sample is looked at.
     """
     shown = np.unique(pairs.image_index)
-    images = shown[np.linspace(0, len(shown) - 1, min(len(shown), _KEPT)).astype(np.int64)]
+    images = shown[np.linspace(0, len(shown) - 1, min(len(shown), _LOOKED_AT)).astype(np.int64)]
     if len({folded(caption) for caption in pairs.captions}) == 1:
         return "all captions are the same"
     first = pairs.gather(images[:1])
     if all((pairs.gather(block) == first).all() for block in _blocks(pairs, images)):
         return "all images have the same features"
-    captions = np.linspace(0, len(pairs) - 1, min(len(pairs), _KEPT)).astype(np.int64)
+    captions = np.linspace(0, len(pairs) - 1, min(len(pairs), _LOOKED_AT)).astype(np.int64)
     vectors = None if pairs.text_features is None else pairs.gather_texts(captions)
     return "" if vectors is None or not (vectors == vectors[:1]).all() else "all vectors of captions are the same"
 

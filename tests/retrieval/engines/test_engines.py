@@ -174,6 +174,22 @@ def test_facts_that_are_not_ours_are_refused(home: Path, address: str) -> None:
         crcl.search(address, "a dog")
 
 
+def test_a_connection_ends_if_what_is_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+
+    class Strange:
+        def about(self) -> None:
+            raise InputError("holds vectors of another program or version")
+
+        def close(self) -> None:
+            ended.append(True)
+
+    monkeypatch.setattr(remote, "open_engine", lambda address: Strange())
+    with pytest.raises(InputError, match="another program"):
+        remote.RemoteIndex.open("qdrant://host/photos")
+    assert ended
+
+
 def test_a_search_makes_no_folder_where_there_is_no_engine(home: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no Qdrant in .*; crcl.index_to\(...\) makes it"):
         crcl.search(f"qdrant+local:{tmp_path / 'absent'}/photos", "a dog")

@@ -37,10 +37,13 @@ class RemoteIndex:
     def open(cls, address: str) -> "RemoteIndex":
         """Connect to an engine; raises an error if it has no vectors of a run there."""
         engine = open_engine(address)
-        about = engine.about()
-        if about is None:
+        try:
+            about = engine.about()
+            if about is None:
+                raise InputError("no vectors of a run there", where=engine.shown, hint="{index_to()} writes them")
+        except BaseException:
             engine.close()
-            raise InputError("no vectors of a run there", where=engine.shown, hint="{index_to()} writes them")
+            raise
         return cls(engine, about)
 
     def close(self) -> None:
