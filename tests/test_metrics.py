@@ -89,6 +89,12 @@ def test_similarities_that_are_not_finite_are_refused(bad: float, place: tuple[i
         metrics.retrieval(sims, np.arange(3))
 
 
+def test_scores_print_as_percents_in_both_directions() -> None:
+    recall = metrics.Recall(12.345, 50.0, 100.0, 5.0, 6.0)
+    one = "R@1 12.3, R@5 50.0, R@10 100.0"
+    assert repr(metrics.Retrieval(recall, recall)) == f"Retrieval(image to text {one}; text to image {one}; rSum 324.7)"
+
+
 def test_a_map_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match="3 columns of similarities, but 2 texts"):
         metrics.ranks(np.eye(3), np.array([0, 1]))

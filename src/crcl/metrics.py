@@ -21,7 +21,7 @@ class Recall:
     mean_rank: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Retrieval:
     """Retrieval in both directions."""
 
@@ -31,6 +31,17 @@ class Retrieval:
     @property
     def rsum(self) -> float:
         return sum(r.r1 + r.r5 + r.r10 for r in (self.i2t, self.t2i))
+
+    def __repr__(self) -> str:
+        recalls = (
+            f"{name} R@1 {found.r1:.1f}, R@5 {found.r5:.1f}, R@10 {found.r10:.1f}"
+            for name, found in (("image to text", self.i2t), ("text to image", self.t2i))
+        )
+        return f"{type(self).__name__}({self._of()}{'; '.join(recalls)}; rSum {self.rsum:.1f})"
+
+    def _of(self) -> str:
+        """What the scores are of, for `repr`."""
+        return ""
 
 
 @dataclass(frozen=True)

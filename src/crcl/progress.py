@@ -46,6 +46,9 @@ class Progress:
         3 images were skipped
     """
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     def note(self, message: str) -> None:
         """A message for the user although nothing is wrong; goes to the logger `crcl` unless overridden."""
         _log.info(message)

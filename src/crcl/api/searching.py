@@ -227,8 +227,12 @@ def _opened(index: Index | RemoteIndex | str | Path) -> Iterator[Index | RemoteI
             yield remote
     elif isinstance(index, str) and "://" in index:
         raise InputError(NO_ADDRESS, where=without_credentials(index), hint=f"expected {FORMS}")
+    elif isinstance(index, Index | RemoteIndex):
+        yield index
+    elif isinstance(index, str | Path):
+        yield Index.open(index)
     else:
-        yield index if isinstance(index, Index | RemoteIndex) else Index.open(index)
+        raise InputError(f"expected an index or its path, got {index!r}", hint="{index()} makes one of a run")
 
 
 def _first_stage(index: Index | RemoteIndex, asked: _Asked, run: AnyRun | None, device: str) -> list[Hit]:

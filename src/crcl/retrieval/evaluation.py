@@ -24,7 +24,7 @@ class Evaluation:
     """Scores of each matcher alone."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluated(metrics.Retrieval):
     """Retrieval scores with the conditions to report them with."""
 
@@ -38,6 +38,9 @@ class Evaluated(metrics.Retrieval):
     """Method, matcher, noise and seed of each run as text."""
     members: tuple[metrics.Retrieval, ...] = ()
     """The scores of each run alone."""
+
+    def _of(self) -> str:
+        return f"{self.split}, {self.images:,} images, {self.captions:,} captions: "
 
 
 def evaluate(

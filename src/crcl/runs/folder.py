@@ -100,7 +100,8 @@ class Run:
         path = self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
         if self.imported:
             return f"Run({str(path)!r}: {matcher}, imported from {self.imported})"
-        return f"Run({str(path)!r}: {self.config['method']} on {matcher}, {len(self.metrics())} epochs)"
+        epochs = len(self.metrics())
+        return f"Run({str(path)!r}: {self.config['method']} on {matcher}, {epochs} epoch{'' if epochs == 1 else 's'})"
 
     @property
     def networks(self) -> int:

@@ -54,6 +54,13 @@ def test_a_search_finds_what_the_sentence_says(home: Path) -> None:
     assert all(hit.captions for hit in hits)
 
 
+def test_a_run_in_place_of_an_index_is_refused_by_a_sentence(home: Path) -> None:
+    with pytest.raises(
+        crcl.InputError, match=r"expected an index or its path, got Run\(.*; crcl.index\(...\) makes one"
+    ):
+        crcl.search(crcl.load(home / "crcl").run, "a red dog")  # type: ignore[arg-type]
+
+
 def test_an_image_finds_the_other_images_and_captions_too(home: Path) -> None:
     keys = [hit.key for hit in crcl.search(home / "made", like="test3.jpg", k=99)]
     assert len(keys) == 39
