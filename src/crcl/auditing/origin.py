@@ -45,12 +45,17 @@ class Origin:
     """How many suspects, the worst first, get suggestions."""
 
     def not_judged(self, pairs: Split) -> list[str]:
-        """How much of a table was not judged, in a sentence; `pairs` are those that were."""
+        """How much of a table was not judged, in a sentence if anything; `pairs` are those that were."""
         if not self.data.is_table:
             return []
         held_out, empty, skipped = self.data.unjudged(pairs)
-        lacking = f"{empty:,} without an image or a caption, " if empty else ""
-        return [f"Not judged: {held_out:,} rows held out, {lacking}{skipped:,} images skipped."]
+        parts = [
+            (held_out, "rows held out"),
+            (empty, "without an image or a caption"),
+            (skipped, f"image{'' if skipped == 1 else 's'} skipped"),
+        ]
+        told = ", ".join(f"{count:,} {what}" for count, what in parts if count)
+        return [f"Not judged: {told}."] if told else []
 
     def with_paths(self, table: pa.Table, path: Path) -> pa.Table:
         """The table of an audit for a file: Parquet, which other tools read, has the path of each image file too.

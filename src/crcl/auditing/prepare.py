@@ -127,7 +127,7 @@ def prepare(pairs: Pairs, folder: Path, how: Preparation, *, progress: Progress 
         progress.note(note)
     _report_empty(pairs.check(), progress)
     with distributed.first_process_first():
-        pairs = pairs.save(folder / "data")
+        pairs = pairs.save(folder / "data", overwrite=how.overwrite)
     with _explain_existing(path, exists=resumes):
         pairs = with_features(
             pairs,
@@ -183,7 +183,8 @@ def _quick_look(pairs: Pairs, path: Path, how: Preparation, *, vectors: bool, co
 def _report_empty(rows: np.ndarray, progress: Progress) -> None:
     if len(rows):
         shown = ", ".join(str(row + 1) for row in rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
-        progress.note(f"{len(rows):,} rows without an image or a caption are left out and not judged: {shown}")
+        told = f"{len(rows):,} rows without an image or a caption are left out and not judged"
+        progress.note(f"{told}: {shown} (the first is 1)")
 
 
 def _report_slower(settings: Mapping[str, Any], pairs: int, method: str, progress: Progress) -> None:

@@ -201,7 +201,8 @@ class Audit:
     def summary(self) -> list[str]:
         """What was found, in sentences."""
         found = summary(self.findings, self.estimate, unsure=self.unsure)
-        return [*found, *self._judged_by(), *self.duplicates.sentences()]
+        unjudged = self._origin.not_judged(self.findings.pairs)
+        return [*found, *unjudged, *self._judged_by(), *self.duplicates.sentences()]
 
     def _judged_by(self) -> list[str]:
         found, doubtful = self._correspondences, self.estimate is not None and self.estimate.doubtful

@@ -32,7 +32,8 @@ def choose_extractor(
         if whole:
             raise InputError("the pixel grid gives no vector of the whole image", hint="pass {model} with {whole}")
         progress.note(
-            "the built-in pixel grid sees only colours and edges: use it for drawings and tests, and a model for photos"
+            "the built-in pixel grid sees only colours and edges, which is enough for drawings and tests; for photos "
+            "name a model, such as openai/clip-vit-base-patch32"
         )
         return PixelGrid(grid=grid)
     from crcl.features.vision import Pixels, VisionModel  # loads torch
