@@ -192,6 +192,11 @@ def test_other_columns_of_a_dataframe_survive_cleaning(scenes: Path, table: pand
     found.at(threshold=0.5).clean(tmp_path / "cleaned.parquet", mark=True)
     cleaned = pandas.read_parquet(tmp_path / "cleaned.parquet")
     assert cleaned[list(named.columns)].sort_index(axis=1).equals(named.sort_index(axis=1))
+    kept = found.at(threshold=0.5).clean(tmp_path / "cleaned.csv").kept
+    written = pandas.read_csv(tmp_path / "cleaned.csv")
+    assert len(written) == kept < len(named)
+    assert sorted(written.columns) == sorted(named.columns)
+    assert not [file.name for file in tmp_path.iterdir() if file.name.startswith(".")]
 
 
 def test_columns_of_a_dataframe_are_lists_too(scenes: Path, table: pandas.DataFrame) -> None:

@@ -1,5 +1,6 @@
 """Pairs in memory are written to a folder, whole or not at all, and are the same when they are read again."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,23 @@ def test_the_same_pairs_again_are_not_written_and_others_are_refused(tmp_path: P
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
     assert in_memory().save(folder).split("train").captions
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
+    advice = "data: exists and contains other data; name another folder, or pass overwrite=True to replace it"
     for other in (in_memory(ids=["a", "b", "d"]), in_memory(text_features=TEXTS + 1), in_memory(text_features=None)):
-        with pytest.raises(InputError, match=r"data: exists and contains other data; name another folder"):
+        with pytest.raises(InputError, match=re.escape(advice)):
             other.save(folder)
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError, match="contains other data"):
         in_memory().save(tmp_path / "mine")
+
+
+def test_other_pairs_are_replaced_when_asked_for_but_no_folder_of_somebody_else(tmp_path: Path) -> None:
+    in_memory().save(tmp_path / "data")
+    other = in_memory(ids=["a", "b", "d"]).save(tmp_path / "data", overwrite=True)
+    assert "d" in {*other.split("train").image_ids, *other.split("dev").image_ids}
+    assert [file.name for file in tmp_path.iterdir()] == ["data"]
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match=r"mine: exists and contains other data; name another folder$"):
+        in_memory().save(tmp_path / "mine", overwrite=True)
 
 
 def test_pictures_become_files_under_numbers(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def train(
     """
     shown, path = receiver(progress), Path(run)
     with distributed.first_process_first():
-        pairs = pairs_of(data).save(path.with_name(f"{path.name}-data"))
+        pairs = pairs_of(data).save(path.with_name(f"{path.name}-data"), overwrite=overwrite)
         models = Models(model, text_model, check_way(long_captions))
         given = {
             "method": method,

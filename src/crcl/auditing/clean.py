@@ -10,6 +10,7 @@ from crcl.auditing.findings import THRESHOLD
 from crcl.auditing.partners import check_movable, moves
 from crcl.auditing.review.cleaning import ByVerdict, decide
 from crcl.data.cleaning.judged import Judged
+from crcl.data.files import SAVED
 from crcl.data.sources import LAYOUTS, layout_of
 from crcl.data.sources.base import Layout, Location
 from crcl.data.split import Split
@@ -87,10 +88,10 @@ def refuse_output(location: Location, output: Path, *, overwrite: bool) -> Layou
             hint="{audit()} writes a table whose column 'row' says which captions to leave out",
         )
     as_folder = data.is_dir() if layout.as_folder is None else layout.as_folder
-    if not as_folder and output.suffix.lower() != data.suffix.lower():
-        raise InputError(
-            f"{data} is cleaned in its own format", where=output, hint=f"name a file that ends in {data.suffix}"
-        )
+    endings = _endings(data)
+    if not as_folder and output.suffix.lower() not in endings:
+        hint = f"name a file that ends in {' or '.join(endings)}"
+        raise InputError(f"{data} is cleaned in its own format", where=output, hint=hint)
     if not output.exists():
         _refuse_inside(data, output)
         return layout
@@ -104,6 +105,12 @@ def refuse_output(location: Location, output: Path, *, overwrite: bool) -> Layou
     if not output.is_file():
         raise InputError("not a file, so it is not overwritten", where=output, hint="name another one")
     return layout
+
+
+def _endings(data: Path) -> list[str]:
+    """The endings that a cleaned copy of a file may have: its own, and for what was in memory CSV too."""
+    was_in_memory = data.suffix.lower() == ".parquet" and data.with_name(SAVED).is_file()
+    return [data.suffix.lower(), *([".csv"] if was_in_memory else [])]
 
 
 def _refuse_inside(data: Path, output: Path) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 
 from crcl.errors import InputError, did_you_mean
 
+SAVED = "saved.json"
+"""Lies beside a `pairs.parquet` of pairs that were in memory, with a hash of them."""
 SHOWN = 10
 """Problems or names that a message lists before it only counts the rest."""
 NPY_ERRORS = (ValueError, EOFError, OSError, OverflowError, MemoryError, RecursionError, tokenize.TokenError)

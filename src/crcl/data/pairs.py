@@ -271,13 +271,14 @@ class Pairs:
         held_out = sum(name not in skipped for name in names) - len(judged)
         return Unjudged(held_out, len(rows) - len(whole), len(skipped))
 
-    def save(self, folder: str | Path) -> "Pairs":
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> "Pairs":
         """Write pairs that are in memory to a folder, so that a run can read them again later.
 
         Saving the same pairs to the same folder again writes nothing. Pairs on disk stay where they are.
 
         Args:
             folder: A new folder, or one that the same pairs were saved to.
+            overwrite: Replace other pairs that were saved there.
 
         Returns:
             The pairs, read from that folder.
@@ -285,5 +286,5 @@ class Pairs:
         if not isinstance(self.source, MemorySource):
             return self
         pictures = None if self.source.held else self.source.pictures
-        saved = open_source(save(self.source, Path(folder)))
+        saved = open_source(save(self.source, Path(folder), overwrite=overwrite))
         return Pairs(saved if pictures is None else saved.with_images(pictures))

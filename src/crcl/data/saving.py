@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from crcl.data.files import SAVED
 from crcl.data.pictures.base import UnusableError
 from crcl.data.pictures.held import as_file
 from crcl.data.sources.base import Location
@@ -25,20 +26,26 @@ _BUSY = "another process is writing this folder"
 _ADVICE = "make room and try again"
 
 
-def save(source: MemorySource, folder: Path) -> Location:
-    """Write the data to a folder atomically; do nothing if it has the same data, and refuse other data.
+def save(source: MemorySource, folder: Path, *, overwrite: bool = False) -> Location:
+    """Write the data to a folder atomically; do nothing if it has the same data.
+
+    Other data that was saved there is replaced with `overwrite`, and refused without; any other folder is refused.
 
     Returns:
         Where the saved data is, for opening it again.
     """
     fingerprint = source.fingerprint()
-    if folder.exists() and _known(folder) != fingerprint:
+    known = _known(folder) if folder.exists() else None
+    if folder.exists() and known is None:
         raise InputError("exists and contains other data", where=folder, hint="name another folder")
-    if not folder.exists():
+    if known is not None and known != fingerprint and not overwrite:
+        hint = "name another folder, or pass {overwrite} to replace it"
+        raise InputError("exists and contains other data", where=folder, hint=hint)
+    if known != fingerprint:
         try:
             with replacing_folder(folder, busy=_BUSY) as fresh:
                 _write(source, fresh)
-                write_json(fresh / "saved.json", {"fingerprint": fingerprint})
+                write_json(fresh / SAVED, {"fingerprint": fingerprint})
         except OSError as error:
             raise could_not_save(folder, error, _ADVICE) from error
     features, ids, texts = (folder / name for name in ("features.npy", "ids.txt", "text_features.npy"))
@@ -61,7 +68,7 @@ def _own_name(source: MemorySource, column: str) -> str:
 def _known(folder: Path) -> str | None:
     """The fingerprint of the data saved in a folder; None if the folder was not written by `save`."""
     try:
-        return str(json.loads((folder / "saved.json").read_text("utf-8"))["fingerprint"])
+        return str(json.loads((folder / SAVED).read_text("utf-8"))["fingerprint"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 

@@ -4,6 +4,8 @@ CSV, TSV   records as they are in the file, quotes and line ends too; the corres
 JSONL      lines as they are; the correspondence is added as the last key
 Parquet    the same schema, row group by row group; the correspondence is added as the last column
 
+Data that was in memory was saved as Parquet, and may be written as CSV too.
+
 A row that is moved to another image gets another value in the column of images, one with a new caption another value in
 that of captions; it stays as it is otherwise.
 """
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 
 from crcl.data.cleaning.judged import COLUMN, Judged, written
@@ -41,6 +44,8 @@ def clean_table(path: Path, columns: Columns, judged: Judged, output: Path, *, d
         delimiter: What separates the columns of a `.csv` or `.tsv` file, if it is not what the ending says.
     """
     write = {".jsonl": _write_jsonl, ".parquet": _write_parquet}.get(path.suffix.lower(), _write_csv)
+    if write is _write_parquet and output.suffix.lower() == ".csv":
+        write = _write_parquet_as_csv
     table = _Table(path, columns, delimiter_of(path, delimiter))
     return written(output, lambda temporary: write(table, judged, temporary))
 
@@ -222,6 +227,17 @@ def _write_parquet(table: _Table, judged: Judged, output: Path) -> int:
                 row += len(rows)
     judged.check_count(row)
     return row
+
+
+def _write_parquet_as_csv(table: _Table, judged: Judged, output: Path) -> int:
+    parquet = output.with_name(f"{output.name}.parquet")
+    parquet.unlink(missing_ok=True)  # an untrusted folder may contain a link of this name
+    try:
+        rows = _write_parquet(table, judged, parquet)
+        pa.csv.write_csv(pa.parquet.read_table(parquet), output)
+    finally:
+        parquet.unlink(missing_ok=True)
+    return rows
 
 
 def as_type(names: list[str | None], kind: pa.DataType) -> pa.Array:
