@@ -65,7 +65,8 @@ def audited(drawn: Path) -> Answer:
 def test_one_command_makes_features_a_run_a_table_and_a_page(drawn: Path, audited: Answer) -> None:
     made = drawn / "pairs-audit"
     assert "estimated" in audited.out
-    assert audited.out.endswith("next:\n  crcl clean pairs-audit/run -o CLEANED.csv\n")
+    look, clean = "crcl serve pairs-audit/run --open", "crcl clean pairs-audit/run -o CLEANED.csv"
+    assert audited.out.endswith(f"next:\n  {look}\n  {clean}\n")
     assert "2 images were skipped" in audited.err
     assert "decoys (known mismatches)" in audited.err
     assert "broken.png" in (made / "features" / "skipped.csv").read_text("utf-8")

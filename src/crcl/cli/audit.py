@@ -225,7 +225,7 @@ def audit(
         chosen = {"--threshold": threshold, "--precision": precision, "--keep": keep, "--wrong-at-most": wrong_at_most}
         words = [word for name, value in chosen.items() if value is not None for word in (name, f"{value:g}")]
         words += [] if score is None else ["--score", score]
-        show_next(["clean", str(run), "-o", f"CLEANED{found.suffix}", *words])
+        show_next(["serve", str(run), "--open"], ["clean", str(run), "-o", f"CLEANED{found.suffix}", *words])
 
 
 def _write(found: Audit, output: Path, report: Path | None, run: Path) -> None:
