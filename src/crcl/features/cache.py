@@ -20,7 +20,7 @@ class Cache:
     """Cache of float16 features by the hash of an image file or a text, with one cache file per batch."""
 
     def __init__(self, folder: Path, *, tidy: bool = True) -> None:
-        """Read what is there; `tidy` removes what killed processes left, which needs the folder's lock."""
+        """Read the cache; `tidy` removes files that killed processes left, which needs the lock of the folder."""
         self.folder = folder
         self.places: dict[bytes, tuple[Path, int]] = {}
         self.contents: dict[bytes, bytes] = {}

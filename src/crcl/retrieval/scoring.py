@@ -209,7 +209,7 @@ def in_blocks(
 
 
 def require_finite(sims: Tensor, pairs: Split) -> None:
-    """Refuse to go on with similarities that are no numbers."""
+    """Refuse similarities that are NaN or infinite."""
     if not sims.sum().isfinite():  # NaN in any cell makes the sum NaN
         raise TrainingError(
             f"{pairs.source}: the matcher's similarities are NaN or infinite: its weights have "

@@ -2,7 +2,6 @@
 
 import pickle
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -166,11 +165,15 @@ def test_a_damaged_page_of_images_is_unusable(tmp_path: Path) -> None:
 def test_damaged_names_of_columns_are_no_crash(tmp_path: Path) -> None:
     path, column = tmp_path / "a.parquet", b"image"
     write_parquet(path, {"image": pa.array([b"1", b"2"]), "caption": ["x", "y"]})
-    raw, at = path.read_bytes(), -1
+    raw, at, refused = path.read_bytes(), -1, []
     while (at := raw.find(column, at + 1)) >= 0:
         path.write_bytes(raw[:at] + b"\x9b" + raw[at + 1 :])
-        with suppress(InputError):
+        try:
             Pairs.of(path)
+        except InputError as error:
+            refused.append(str(error))
+    assert refused
+    assert all("a.parquet" in message for message in refused)
 
 
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
