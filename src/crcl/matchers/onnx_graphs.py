@@ -71,6 +71,7 @@ class Graph:
 def images_graph(
     matchers: Sequence[nn.Module],
     *,
+    shares: Sequence[float],
     features: int,
     longest: int,
     scale: tuple[np.ndarray, float] | None = None,
@@ -78,7 +79,7 @@ def images_graph(
     """Graph from regions (batch, regions, features) and mask (batch, regions) to vectors, for up to `longest` regions.
 
     `scale` is the mean and deviation to standardise the features with. The vectors of several matchers are
-    concatenated, so that an inner product is the mean of their similarities.
+    concatenated, so that an inner product is the mean of their similarities, weighted by `shares`.
     """
     from onnx import TensorProto, helper
 
@@ -91,10 +92,10 @@ def images_graph(
         helper.make_tensor_value_info("regions", TensorProto.FLOAT, ["batch", "regions", features]),
         helper.make_tensor_value_info("mask", TensorProto.BOOL, ["batch", "regions"]),
     ]
-    return add.model(inputs, _joined(add, parts), vector_size(matchers))
+    return add.model(inputs, _joined(add, parts, shares), vector_size(matchers))
 
 
-def texts_graph(matchers: Sequence[nn.Module], *, longest: int) -> "onnx.ModelProto":
+def texts_graph(matchers: Sequence[nn.Module], *, shares: Sequence[float], longest: int) -> "onnx.ModelProto":
     """Graph from tokens (batch, words) and lengths (batch,) to vectors, for up to `longest` tokens."""
     from onnx import TensorProto, helper
 
@@ -105,7 +106,7 @@ def texts_graph(matchers: Sequence[nn.Module], *, longest: int) -> "onnx.ModelPr
         helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", "words"]),
         helper.make_tensor_value_info("lengths", TensorProto.INT64, ["batch"]),
     ]
-    return add.model(inputs, _joined(add, parts), vector_size(matchers))
+    return add.model(inputs, _joined(add, parts, shares), vector_size(matchers))
 
 
 def vector_size(matchers: Sequence[nn.Module]) -> int:
@@ -269,8 +270,9 @@ def _l2(add: Graph, x: str) -> str:
     return add("Div", x, add("Add", add("ReduceL2", x, axes=[1], keepdims=1), _numbers(1e-8)))
 
 
-def _joined(add: Graph, parts: Sequence[str]) -> str:
-    """Concatenate vectors, scaled so that an inner product is the mean of the parts' inner products."""
+def _joined(add: Graph, parts: Sequence[str], shares: Sequence[float]) -> str:
+    """Concatenate vectors, scaled so that an inner product is the weighted mean of the parts' inner products."""
     if len(parts) == 1:
         return parts[0]
-    return add("Div", add("Concat", *parts, axis=1), _numbers(len(parts) ** 0.5))
+    scaled = [add("Mul", part, _numbers(share**0.5)) for part, share in zip(parts, shares, strict=True)]
+    return add("Concat", *scaled, axis=1)

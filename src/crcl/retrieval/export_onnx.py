@@ -18,6 +18,7 @@ from crcl.data.text.vocabulary import END, PAD, START, UNK
 from crcl.errors import InputError, TrainingError
 from crcl.matchers import MATCHERS, Ensemble
 from crcl.matchers.base import as_module, eval_mode
+from crcl.matchers.ensemble import shares_of
 from crcl.matchers.onnx_graphs import GRAPHS, images_graph, texts_graph, vector_size
 from crcl.retrieval.export_files import ADVICE, FORMAT, json_bytes, new_folder, refuse_folder
 from crcl.retrieval.opening import open_scorer
@@ -52,14 +53,14 @@ def save_onnx(path: str | Path, output: str | Path, *, overwrite: bool = False) 
 
 
 def _write_onnx(folder: Path, run: Run, config: Config, scorer: Scorer) -> None:
-    matchers = _networks(scorer)
+    matchers, shares = _networks(scorer), shares_of(scorer.matcher)
     regions = max(_REGIONS, run.sizes["regions"])
     tokens = min(config.data.max_words + 2, _TOKENS)  # <start> and <end>
     scale = None if scorer.standardize is None else (scorer.standardize.mean, scorer.standardize.deviation)
     features, size = run.sizes["features"], vector_size(matchers)
     with eval_mode(scorer.matcher):
-        images = images_graph(matchers, features=features, longest=regions, scale=scale)
-        texts = texts_graph(matchers, longest=tokens)
+        images = images_graph(matchers, shares=shares, features=features, longest=regions, scale=scale)
+        texts = texts_graph(matchers, shares=shares, longest=tokens)
     about = {
         "crcl_export": FORMAT,
         "matcher": config.matcher.name,
@@ -132,12 +133,14 @@ def _torch_images(scorer: Scorer, regions: np.ndarray, mask: np.ndarray) -> np.n
     if scorer.standardize is not None:
         regions = scorer.standardize(regions.copy())
     with eval_mode(scorer.matcher):
-        return side_by_side(scorer.matcher.encode_images(torch.from_numpy(regions), torch.from_numpy(mask)))
+        encoded = scorer.matcher.encode_images(torch.from_numpy(regions), torch.from_numpy(mask))
+        return side_by_side(scorer.matcher, encoded)
 
 
 def _torch_texts(scorer: Scorer, tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     with eval_mode(scorer.matcher):
-        return side_by_side(scorer.matcher.encode_texts(torch.from_numpy(tokens), torch.from_numpy(lengths)))
+        encoded = scorer.matcher.encode_texts(torch.from_numpy(tokens), torch.from_numpy(lengths))
+        return side_by_side(scorer.matcher, encoded)
 
 
 def _networks(scorer: Scorer) -> Sequence[nn.Module]:

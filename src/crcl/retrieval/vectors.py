@@ -7,8 +7,9 @@ from crcl.config import Config
 from crcl.data.split import Split
 from crcl.data.text.vectors import Texts
 from crcl.errors import InputError
-from crcl.matchers import MATCHERS
+from crcl.matchers import MATCHERS, Matcher
 from crcl.matchers.base import Encoded, eval_mode
+from crcl.matchers.ensemble import shares_of
 from crcl.retrieval.scoring import Scorer
 
 
@@ -30,19 +31,19 @@ def check_one_vector(config: Config) -> None:
         )
 
 
-def side_by_side(encoded: Encoded) -> np.ndarray:
+def side_by_side(matcher: Matcher, encoded: Encoded) -> np.ndarray:
     """One vector each; those of several networks are concatenated so that inner products are the mean of theirs."""
-    parts = [part.features.float() for part in encoded.members or (encoded,)]
-    return (torch.cat(parts, dim=1) / len(parts) ** 0.5).cpu().numpy()
+    both = zip(encoded.members or (encoded,), shares_of(matcher), strict=True)
+    return torch.cat([part.features.float() * share**0.5 for part, share in both], dim=1).cpu().numpy()
 
 
 def image_vectors(scorer: Scorer, pairs: Split, images: np.ndarray) -> np.ndarray:
     """Vectors of these images, by number. (images, D) float32"""
     with eval_mode(scorer.matcher) as device:
-        return side_by_side(scorer.encode_images(pairs, images, device))
+        return side_by_side(scorer.matcher, scorer.encode_images(pairs, images, device))
 
 
 def text_vectors(scorer: Scorer, tokens: Texts, captions: np.ndarray) -> np.ndarray:
     """Vectors of these captions, by number. (captions, D) float32"""
     with eval_mode(scorer.matcher) as device:
-        return side_by_side(scorer.encode_texts(tokens, captions, device))
+        return side_by_side(scorer.matcher, scorer.encode_texts(tokens, captions, device))

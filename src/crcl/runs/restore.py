@@ -11,6 +11,7 @@ from crcl import distributed
 from crcl.config import DEVICES, Config
 from crcl.errors import InputError
 from crcl.matchers import MATCHERS, BuildContext, Ensemble
+from crcl.matchers.ensemble import SHARES
 
 
 def matcher_maker(
@@ -48,12 +49,19 @@ def restored_matcher(
         with torch.device("meta"):  # no memory for sizes that only the config claims
             names = config.members() if len(config.members()) == networks else (config.matcher.name,) * networks
             members = [matcher_maker(config, sizes, model=model, name=name)() for name in names]
-            module = members[0] if networks == 1 else Ensemble(members)
+            shares = torch.empty(networks) if SHARES in weights else None
+            module = members[0] if networks == 1 else Ensemble(members, shares=shares)
         # copies: a weight that is mapped from its file lies where the file has it, which changes how it is rounded
         module.load_state_dict({name: weight.clone() for name, weight in weights.items()}, assign=True)
+        if isinstance(module, Ensemble) and not _add_up(module.shares):
+            raise RuntimeError(f"shares of its networks that do not add up to 1: {module.shares}")
     except RuntimeError as error:
         raise InputError(f"does not fit its config.json: {error}", where=source) from error
     return module
+
+
+def _add_up(shares: torch.Tensor | None) -> bool:
+    return shares is None or (bool((shares >= 0).all()) and abs(float(shares.sum()) - 1) < 1e-3)
 
 
 def choose_device(name: str) -> torch.device:

@@ -13,7 +13,7 @@ from crcl.config import Config, differences, file_keys, load, to_dict
 from crcl.data.pairs import Pairs
 from crcl.errors import InputError, Interrupted
 from crcl.features.provenance import read_about
-from crcl.matchers import MATCHERS, Matcher
+from crcl.matchers import MATCHERS, Ensemble, Matcher
 from crcl.matchers.clip import Pretrained
 from crcl.matchers.kernels.products import imitated, product_type
 from crcl.methods import methods_of
@@ -22,6 +22,7 @@ from crcl.progress import SILENT, Progress
 from crcl.retrieval.evaluation import evaluate
 from crcl.retrieval.opening import open_scorer
 from crcl.retrieval.scoring import Scorer
+from crcl.retrieval.shares import choose_shares
 from crcl.runs.describe import networks_of, stored_config
 from crcl.runs.folder import Learnt, Run
 from crcl.runs.overwriting import refuse_existing
@@ -247,8 +248,9 @@ def _network_weights(run: Run) -> dict[str, Tensor]:
     networks, weights = networks_of(run, stored_config(run)), run.load_matcher()
     if networks == run.networks:
         return weights
-    kept = {name: value for name, value in weights.items() if int(name.split(".")[1]) < networks}
-    return {name.removeprefix("members.0.") if networks == 1 else name: value for name, value in kept.items()}
+    own = tuple(f"members.{number}." for number in range(networks))
+    kept = {name: value for name, value in weights.items() if name.startswith(own)}
+    return {name.removeprefix(own[0]) if networks == 1 else name: value for name, value in kept.items()}
 
 
 def _first_beliefs(config: Config, start: Run, data: TrainingData, progress: Progress) -> np.ndarray | None:
@@ -281,6 +283,8 @@ def _fit(config: Config, data: TrainingData, run: Run, progress: Progress) -> No
     def validate(matcher: Matcher) -> Retrieval:
         dtype = torch.bfloat16 if config.train.precision == "bfloat16" else torch.float32
         scorer = Scorer(matcher, data.vocabulary, data.standardize, memory=config.train.memory, dtype=dtype)
+        if isinstance(matcher, Ensemble) and matcher.shares is not None:
+            return choose_shares(matcher, scorer, data.dev, data.dev_tokens)
         return evaluate([scorer], data.dev, tokens=data.dev_tokens)
 
     progress.training_started(run.path.name, config.schedule_pieces(), config.record.networks)

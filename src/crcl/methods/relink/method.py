@@ -14,7 +14,7 @@ from crcl.data.batches import Batches
 from crcl.data.text.vocabulary import Tokens
 from crcl.losses import active_complementary
 from crcl.matchers import Ensemble, Matcher
-from crcl.matchers.base import eval_mode
+from crcl.matchers.base import device_of, eval_mode
 from crcl.methods.base import Learner, Partners, Plan, Space
 from crcl.methods.epochs import CompletedSteps
 from crcl.methods.relink import linear, posterior, sampled, search
@@ -74,7 +74,7 @@ class Relink:
         network = cast(Matcher, self.averaged.module)
         if self.companion is None:
             return network
-        return Ensemble([self.averaged.module, self.companion])
+        return Ensemble([self.averaged.module, self.companion], shares=self.shares)
 
     @property
     def correspondence(self) -> np.ndarray:
@@ -114,6 +114,7 @@ class Relink:
         self.averaged = AveragedModel(self.learner.module, use_buffers=True)
         make = self.plan.make_companion
         self.companion: nn.Module | None = None if make is None else make()
+        self.shares = torch.full((2,), 0.5, device=device_of(self.learner.module))  # validation chooses others
         self._clear()
 
     def train_epoch(self, batches: Batches, clock: Clock) -> Iterator[StepLog]:
@@ -241,6 +242,7 @@ class Relink:
             **self.learner.state_dict(),
             "averaged": self.averaged.state_dict(),
             "companion": {} if self.companion is None else self.companion.state_dict(),
+            "shares": self.shares.clone(),
             "beliefs": {name: torch.from_numpy(value.copy()) for name, value in vars(self.beliefs).items()},
             "drawn": torch.from_numpy(self.drawn.copy()),
             "projections": self.projections,
@@ -254,6 +256,7 @@ class Relink:
         self.averaged.load_state_dict(state["averaged"])
         if self.companion is not None:
             self.companion.load_state_dict(state["companion"])
+        self.shares.copy_(state["shares"])
         if len(state["drawn"]) != self.pairs:
             raise ValueError(f"the saved state has {len(state['drawn'])} pairs, the data {self.pairs}")
         self.beliefs = Beliefs(**{name: value.numpy().copy() for name, value in state["beliefs"].items()})

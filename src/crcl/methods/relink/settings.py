@@ -19,4 +19,5 @@ class RelinkSettings(Section):
     folds: Annotated[int, Field(ge=2)] = 4
     """Folds of the linear model."""
     ensemble: bool = True
-    """Score by the mean of the network's and the linear model's similarities, instead of by the network alone."""
+    """Score by the network and the linear model together, each with the share that is best on dev, instead of by the
+    network alone."""
