@@ -98,7 +98,7 @@ def test_relink_fits_no_caption_that_a_decoy_of_any_kind_is_made_of(data: Path) 
     assert not taught[read.decoys[:, 0]].any()
     assert taught.sum() == 120 - 50
     drawn = method._draw(batches, Clock(0, 0, 0, 0, 0.01))
-    assert (drawn[read.decoys[:, 0]] == -1).all()
+    assert (drawn[:, read.decoys[:, 0]] == -1).all()
 
 
 def test_captions_that_are_vectors_of_unknown_origin_have_no_exchanged_words(tmp_path: Path) -> None:

@@ -118,13 +118,43 @@ def test_an_epoch_trains_on_the_drawn_partners_and_on_no_caption_without_one(
     logs = [log for log in method.train_epoch(small.batches, clock(1)) if log.phase == "train"]
     drawn = draw_partners(before, small.batches.pairs.image_index, 0, 1)
     assert (drawn == -1).any()
+    np.testing.assert_array_equal(method.drawn[0], drawn)
     assert [log.loss for log in logs] == pytest.approx(expected, rel=1e-5)
-    pairs = torch.cat([batch.pairs for batch in seen]).tolist()
-    used = np.flatnonzero(drawn != -1).tolist()
-    assert set(pairs) <= set(used)
-    assert len(pairs) == len(used) - (len(used) % 5 == 1)
-    for batch in seen:
-        np.testing.assert_array_equal(batch.regions, small.batches.pairs.gather(drawn[batch.pairs.numpy()]))
+    for turn in method.drawn:
+        used = np.flatnonzero(turn != -1).tolist()
+        batches = [seen.pop(0) for _ in range(small.batches.count(len(used)))]
+        pairs = torch.cat([batch.pairs for batch in batches]).tolist() if batches else []
+        assert set(pairs) <= set(used)
+        assert len(pairs) == len(used) - (len(used) % 5 == 1)
+        for batch in batches:
+            np.testing.assert_array_equal(batch.regions, small.batches.pairs.gather(turn[batch.pairs.numpy()]))
+    assert not seen
+
+
+@pytest.mark.parametrize(("belief", "turns"), [(1.0, 1), (0.6, 2), (0.4, 3)])
+def test_an_epoch_has_as_many_pairs_as_the_data_though_captions_have_no_partner(
+    tiny: Tiny, belief: float, turns: int
+) -> None:
+    many = Small(tiny(images=500), batch_size=5)
+    method = relink(many)
+    method.begin_piece(0)
+    everyone = linear.all_shown(many.pairs)
+    method.beliefs = Beliefs(everyone.shown * np.float32(belief), everyone.images, everyone.others)
+    drawn = method._draw(many.batches, clock(0))
+    assert (drawn != -1).sum() == many.pairs
+    assert [bool((turn != -1).any()) for turn in drawn] == [number < turns for number in range(len(drawn))]
+    assert (drawn[0] != -1).mean() == pytest.approx(belief, abs=0.05)
+
+
+def test_captions_that_hardly_belong_anywhere_are_not_drawn_for_without_end(tiny: Tiny) -> None:
+    many = Small(tiny(images=500), batch_size=5)
+    method = relink(many)
+    method.begin_piece(0)
+    everyone = linear.all_shown(many.pairs)
+    method.beliefs = Beliefs(everyone.shown * np.float32(0.1), everyone.images, everyone.others)
+    drawn = method._draw(many.batches, clock(0))
+    assert (drawn != -1).mean() == pytest.approx(0.1, abs=0.03)
+    assert not np.array_equal(drawn[0], drawn[1])
 
 
 def test_what_is_evaluated_is_the_running_average_of_the_weights_and_the_linear_model(small: Small) -> None:
@@ -248,11 +278,11 @@ def test_a_pair_whose_caption_a_decoy_repeats_is_judged_but_not_trained_on(small
     method.begin_piece(0)
     method.beliefs = linear.all_shown(small.pairs)
     drawn = method._draw(small.batches, clock(0))
-    assert (drawn[originals] == -1).all()
+    assert (drawn[:, originals] == -1).all()
     others = np.setdiff1d(np.arange(small.pairs), originals)
-    np.testing.assert_array_equal(drawn[others], small.batches.pairs.image_index[others])
+    np.testing.assert_array_equal(drawn[0, others], small.batches.pairs.image_index[others])
     list(method.train_epoch(small.batches, clock(0)))
-    assert (method.drawn[originals] == -1).all()
+    assert (method.drawn[:, originals] == -1).all()
     assert np.isfinite(method.correspondence[originals]).all()
 
 

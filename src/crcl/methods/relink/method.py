@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from crcl import distributed
-from crcl.data.batches import Batches
+from crcl.data.batches import Batch, Batches
 from crcl.data.text.vocabulary import Tokens
 from crcl.losses import active_complementary
 from crcl.matchers import Ensemble, Matcher
@@ -29,17 +29,20 @@ from crcl.progress import Clock, StepLog
 LABEL = 0.5
 """Label of every drawn pair in the active complementary loss."""
 _EPOCHS_AVERAGED = 2.2
-_NOWHERE = -1  # partner of a caption that is left out of an epoch
-_DRAWS = 0xD7A3  # keeps the random numbers of draws apart from others drawn with the same seed
+_NOWHERE = -1  # partner of a caption that is left out
+TURNS = 3
+"""Draws of an epoch at most."""
+_DRAWS, _CUTS = 0xD7A3, 0xC075  # keep the random numbers of draws apart from others drawn with the same seed
 
 
 class Relink:
     """Trains on partners drawn by beliefs that a linear model starts and the averaged network refines.
 
     The first epoch begins with the linear model: rounds of beliefs and fits, out of fold. Each epoch then draws a
-    partner for every caption: the shown image, one of its ten best others, or none. A running average of the weights
-    is what is evaluated; every `refresh` epochs and after the last one it judges all captions anew, together with the
-    linear model.
+    partner for every caption: the shown image, one of its ten best others, or none. Where many have none, it draws
+    again, until it has as many pairs as the data: an epoch costs the same whatever the rate of mismatches. A running
+    average of the weights is what is evaluated; every `refresh` epochs and after the last one it judges all captions
+    anew, together with the linear model.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class Relink:
 
     def _clear(self) -> None:
         self.beliefs: Beliefs = linear.all_shown(self.pairs)
-        self.drawn = np.full(self.pairs, _NOWHERE, dtype=np.int64)
+        self.drawn = np.full((TURNS, self.pairs), _NOWHERE, dtype=np.int64)
         self.projections: list[dict[str, Tensor]] = []
         self.rounds = 0
         self.temperature = 0.0
@@ -128,12 +131,9 @@ class Relink:
             return
         if clock.step <= rounds:
             self.drawn = self._draw(batches, clock)
-        used = np.flatnonzero(self.drawn != _NOWHERE)
         self.learner.module.train()
         self.averaged.multi_avg_fn = get_ema_multi_avg_fn(average_decay(self.settings.average, len(batches)))
-        for batch in batches.epoch(
-            clock.total_epoch, start=completed.take(batches.count(len(used))), among=used, images=self.drawn
-        ):
+        for batch in self._batches(batches, clock, completed):
             sims = self.learner.similarities(batch)
             labels = torch.full((len(batch),), LABEL, device=sims.device)
             losses = active_complementary(sims, labels, tau=self.tau, scale=self.scale)
@@ -145,16 +145,32 @@ class Relink:
             distributed.meet()
             yield StepLog(self.pairs, float("nan"), phase="beliefs")
 
+    def _batches(self, batches: Batches, clock: Clock, completed: CompletedSteps) -> Iterator[Batch]:
+        """The drawn pairs of this epoch, turn by turn, without the batches of completed steps."""
+        for turn, drawn in enumerate(self.drawn):
+            used = np.flatnonzero(drawn != _NOWHERE)
+            steps = batches.count(len(used))
+            if (start := completed.take(steps)) < steps:
+                yield from batches.epoch(clock.total_epoch, start=start, among=used, images=drawn, stream=turn)
+
     def _draw(self, batches: Batches, clock: Clock) -> np.ndarray:
-        """The image that each caption is trained with in this epoch, or none.
+        """The image that each caption is trained with in each turn of this epoch, or none. (turns, N)
 
         A pair whose caption is repeated by a decoy is left out: the network would know the decoy's caption from it, as
         it knows no other mismatched caption, and would disbelieve decoys more than mismatches.
         """
-        drawn = draw_partners(self.told, batches.pairs.image_index, batches.seed, clock.total_epoch)
-        if self.plan.originals is not None:
-            drawn[self.plan.originals] = _NOWHERE
-        return distributed.from_first(drawn)
+        told, shown = self.told, batches.pairs.image_index
+        left_out = np.empty(0, np.int64) if self.plan.originals is None else self.plan.originals
+        found, wanted = [], self.pairs - len(left_out)
+        for turn in range(TURNS):
+            drawn = draw_partners(told, shown, batches.seed, clock.total_epoch, turn=turn)
+            drawn[left_out] = _NOWHERE
+            rows = np.random.default_rng([_CUTS, batches.seed, clock.total_epoch, turn]).permutation(len(drawn))
+            rows = rows[drawn[rows] != _NOWHERE]
+            drawn[rows[wanted:]] = _NOWHERE
+            found.append(drawn)
+            wanted -= min(wanted, len(rows))
+        return distributed.from_first(np.stack(found))
 
     def _refreshes(self, epoch: int, batches: Batches) -> bool:
         """Whether the network judges all captions after this epoch.
@@ -257,8 +273,8 @@ class Relink:
         if self.companion is not None:
             self.companion.load_state_dict(state["companion"])
         self.shares.copy_(state["shares"])
-        if len(state["drawn"]) != self.pairs:
-            raise ValueError(f"the saved state has {len(state['drawn'])} pairs, the data {self.pairs}")
+        if state["drawn"].shape[-1] != self.pairs:
+            raise ValueError(f"the saved state has {state['drawn'].shape[-1]} pairs, the data {self.pairs}")
         self.beliefs = Beliefs(**{name: value.numpy().copy() for name, value in state["beliefs"].items()})
         self.drawn = state["drawn"].numpy().copy()
         self.projections = state["projections"]
@@ -284,9 +300,9 @@ def linear_weights(fitted: Projections, batches: Batches) -> dict[str, Tensor]:
     return weights
 
 
-def draw_partners(beliefs: Beliefs, shown: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+def draw_partners(beliefs: Beliefs, shown: np.ndarray, seed: int, epoch: int, *, turn: int = 0) -> np.ndarray:
     """A partner for every caption, drawn by its beliefs: the shown image, another one, or -1 for none. (N,)"""
-    drawn = np.random.default_rng([_DRAWS, seed, epoch]).random(len(shown))
+    drawn = np.random.default_rng([_DRAWS, seed, epoch, turn]).random(len(shown))
     edges = np.cumsum(np.concatenate([beliefs.shown[:, None], beliefs.others], axis=1), axis=1, dtype=np.float64)
     choice = (drawn[:, None] >= edges).sum(1)
     images = np.concatenate([shown[:, None], beliefs.images, np.full((len(shown), 1), _NOWHERE)], axis=1)
