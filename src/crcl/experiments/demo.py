@@ -27,7 +27,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "relink": {
         "train.pieces": [33],  # as many epochs as CRCL trains in all its pieces
         "train.lr_update": 25,
-        "relink.ensemble": False,  # a linear model of pooled pixels does not see which shape has which colour
     }
 }
 """Settings of single methods besides those of the preset."""
