@@ -73,9 +73,14 @@ def test_what_is_scored_beside_the_network_is_named_and_not_counted_as_a_network
     for name in ("bow", "linear"):
         path = session.train(small_config(data, f"matcher.name={name}", method="relink"), tmp_path / name).path
         told[name] = dict(describe(path))["method"], model_card(path)
-    assert told["bow"][0] == "relink on bow, embedding 8, scored together with linear"
+    shares = Run.open(tmp_path / "bow").shares()
+    assert shares is not None
+    assert sum(shares) == 1
+    own, other = (f"{share:g}" for share in shares)
+    assert told["bow"][0] == f"relink on bow, embedding 8, scored together with linear (shares {own} and {other})"
     assert told["linear"][0] == "relink on linear, 128 dimensions"
-    assert "`relink` on matcher `bow`; similarities are the mean of its own and those of `linear`\n" in told["bow"][1]
+    assert "`relink` on matcher `bow`; similarities are the mean of its own and those of `linear`, " in told["bow"][1]
+    assert f"with the shares {own} and {other}\n" in told["bow"][1]
     assert "`relink` on matcher `linear`\n" in told["linear"][1]
     assert "networks" not in told["bow"][1]
 

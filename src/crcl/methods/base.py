@@ -169,8 +169,9 @@ class MethodRecord:
     meta: str | None = None
     """Key of the hidden units of the meta-network that replaces a matcher's last layer; None: no meta-network."""
     companion: Callable[..., str | None] = lambda matcher, **sections: None
-    """Returns the name of a matcher that the method fits besides, whose similarities count as much as the network's;
-    None: there is none. Called with the record of the network, and the sections by keyword."""
+    """Returns the name of a matcher that the method fits besides, which is scored together with the network, each with
+    the share that is best on dev; None: there is none. Called with the record of the network, and the sections by
+    keyword."""
     fits_closed_form: bool = False
     """Whether it fits matchers with `closed_form` at once, without epochs."""
     able: Callable[[int], bool] = lambda images: True

@@ -20,7 +20,8 @@ def model_card(path: str | Path) -> str:
         f"imported from {run.imported}" if run.imported else f"{done} of {planned} epochs, seed {config.train.seed}"
     )
     companion = companion_of(run, config)
-    beside = "" if companion is None else f"; similarities are the mean of its own and those of `{companion}`"
+    counted = "" if (shares := run.shares()) is None else f", with the shares {shares[0]:g} and {shares[1]:g}"
+    beside = "" if companion is None else f"; similarities are the mean of its own and those of `{companion}`{counted}"
     sections = [
         f"# {config.matcher.name} by {config.method}",
         "An image-text matcher that was trained to stay accurate although some of its training pairs are mismatched.",

@@ -104,8 +104,10 @@ def _describe_matcher(run: Run, config: Config) -> str:
         return f"started from {config.matcher.model}"
     if MATCHERS[config.matcher.name].closed_form:
         return f"{config.get('matcher.linear')} dimensions"
-    beside = companion_of(run, config)
-    return f"embedding {config.matcher.embedding}{'' if beside is None else f', scored together with {beside}'}"
+    beside, shares = companion_of(run, config), run.shares()
+    together = "" if beside is None else f", scored together with {beside}"
+    counted = "" if shares is None else f" (shares {' and '.join(f'{share:g}' for share in shares)})"
+    return f"embedding {config.matcher.embedding}{together}{counted}"
 
 
 def _describe_best(records: list[dict[str, Any]]) -> str:

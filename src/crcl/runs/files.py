@@ -71,6 +71,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return weights
 
 
+def read_weight(path: Path, name: str) -> Tensor | None:
+    """One of the weights, without reading the others; None if there is none of this name."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return file.get_tensor(name) if name in file.keys() else None  # noqa: SIM118 - the file is no mapping
+    except (SafetensorError, OSError) as error:
+        raise damaged(path, error) from error
+
+
 def write_state(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
