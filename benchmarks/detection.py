@@ -1,14 +1,14 @@
-"""How well finished runs find their mismatched pairs, and how far they agree with people.
+"""How well finished runs retrieve, find their mismatched pairs, and agree with people.
 
     crcl reproduce benchmarks/methods.toml --data DATA --matcher bow --set train.lr=0.001 --out reproduce
     python benchmarks/detection.py reproduce --crowd human_crowd.txt
 
-Takes the folder that `crcl reproduce` wrote to, or single run folders. Detection of the mismatched training pairs is
-by a run's beliefs and by the similarity of its best matcher. `--crowd` are people's judgements of test pairs
-(Flickr8k's human_crowd.txt); without it that column is empty. Runs that differ in their seeds alone are one row, mean
-± standard deviation. Runs without injected mismatches have no detection scores. Seconds are those of all epochs, with
-what a method does before and after them; an epoch after the first counts at most ten times the median, so that a long
-pause does not count.
+Takes the folder that `crcl reproduce` wrote to, or single run folders. rSum is that of the test split. Detection of
+the mismatched training pairs is by a run's beliefs and by the similarity of its best matcher. `--crowd` are people's
+judgements of test pairs (Flickr8k's human_crowd.txt); without it that column is empty. Runs that differ in their
+seeds alone are one row, mean ± standard deviation. Runs without injected mismatches have no detection scores. Seconds
+are those of all epochs, with what a method does before and after them; an epoch after the first counts at most ten
+times the median, so that a long pause does not count.
 """
 
 import argparse
@@ -22,13 +22,14 @@ from sklearn.metrics import roc_auc_score
 from crcl.config import Config, differences, to_dict
 from crcl.data.split import Split
 from crcl.experiments.tables import spread
-from crcl.metrics import detection
+from crcl.metrics import detection, retrieval
 from crcl.retrieval.opening import open_scorer
 from crcl.runs.describe import describe_noise
 from crcl.runs.folder import Run
 from crcl.training import inputs
 
-COLUMNS = ("beliefs AUROC", "beliefs AP", "similarity AUROC", "people AUROC", "seconds")
+COLUMNS = ("rSum", "beliefs AUROC", "beliefs AP", "similarity AUROC", "people AUROC", "seconds")
+DECIMALS = {"rSum": 1, "seconds": 0}
 
 
 def main() -> None:
@@ -62,7 +63,7 @@ def render(paths: Sequence[Path], crowd: Path | None) -> str:
     lines = [f"| run | {' | '.join(COLUMNS)} | seeds |", "|---|" + "---|" * (len(COLUMNS) + 1)]
     for key in sorted(rows, key=lambda key: labels[key]):
         found = rows[key]
-        cells = [spread([one[name] for one in found if name in one], 0 if name == "seconds" else 3) for name in COLUMNS]
+        cells = [spread([one[name] for one in found if name in one], DECIMALS.get(name, 3)) for name in COLUMNS]
         lines.append(f"| {labels[key]} | {' | '.join(cells)} | {len(found)} |")
     return "\n".join(lines)
 
@@ -71,7 +72,9 @@ def measured(path: Path, crowd: Path | None) -> tuple[Run, Config, dict[str, flo
     run, config, scorer = open_scorer(path)
     pairs = inputs.open_pairs(config)
     audited = inputs.audited_pairs(run, config, pairs)
-    values: dict[str, float] = {"seconds": seconds(path)}
+    test = pairs.split("test")
+    sims = scorer.similarities(test)
+    values: dict[str, float] = {"rSum": retrieval(sims, test.image_index).rsum, "seconds": seconds(path)}
     if audited.truth is not None:
         by_belief = detection(run.load_ledger(), audited.truth, threshold=0.5)
         by_similarity = detection(scorer.pair_similarities(audited), audited.truth, threshold=0.5)
@@ -79,8 +82,7 @@ def measured(path: Path, crowd: Path | None) -> tuple[Run, Config, dict[str, flo
             values |= {"beliefs AUROC": by_belief.auroc, "beliefs AP": by_belief.average_precision}
             values["similarity AUROC"] = by_similarity.auroc
     if crowd is not None:
-        test = pairs.split("test")
-        values["people AUROC"] = agreement(scorer.similarities(test), test, crowd)
+        values["people AUROC"] = agreement(sims, test, crowd)
     return run, config, values
 
 

@@ -72,10 +72,11 @@ def test_detection_has_a_row_for_all_seeds_of_a_training(tmp_path):
     paths = list(detection.runs_in(tmp_path / "out"))
     assert [path.name for path in paths] == ["a", "b", "c"]
     assert list(detection.runs_in(paths[0])) == [paths[0]]
-    crcl, infonce = detection.render(paths, crowd).splitlines()[2:]
-    assert (crcl.split(",")[0], crcl.count("±"), crcl[-6:]) == ("| crcl on bow", 5, " | 2 |")
-    assert (infonce.split(",")[0], infonce[-6:]) == ("| infonce on bow", " | 1 |")
-    numbers = [float(cell) for cell in infonce.split("|")[2:7]]
+    two, plain = detection.render(paths, crowd).splitlines()[2:]
+    assert (two.split(",")[0], two.count("±"), two[-6:]) == ("| crcl on bow", 6, " | 2 |")
+    assert (plain.split(",")[0], plain[-6:]) == ("| infonce on bow", " | 1 |")
+    rsum, *numbers = [float(cell) for cell in plain.split("|")[2:8]]
+    assert rsum == pytest.approx(crcl.evaluate(paths[2], split="test").rsum, abs=0.05)
     assert all(0 <= number <= 1 for number in numbers[:4])
     assert detection.measured(paths[0], None)[2].keys() == {*detection.COLUMNS} - {"people AUROC"}
 
