@@ -18,8 +18,9 @@ from crcl.auditing.origin import Origin, explain, suggest_more
 from crcl.auditing.reasons import Reasons
 from crcl.auditing.report.page import Details, write_report
 from crcl.auditing.review.telling import about_verdicts, verdict_column
+from crcl.auditing.scores.interval import Interval
 from crcl.auditing.scores.telling import about_kinds, about_score, about_training, scores_table
-from crcl.auditing.summary import Interval, caveats, precision_at, recall_at, summary, unread
+from crcl.auditing.summary import caveats, precision_at, rate_of, recall_at, summary, unread
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
 from crcl.data.pictures.base import Pictures
 from crcl.errors import InputError
@@ -75,8 +76,7 @@ class Audit:
     @property
     def rate(self) -> Interval | None:
         """Estimated share of mismatched pairs, with its interval."""
-        found = self.estimate
-        return None if found is None else Interval(found.rate, found.low, found.high)
+        return None if self.estimate is None else rate_of(self.estimate)
 
     @property
     def precision(self) -> Interval | None:
@@ -89,8 +89,8 @@ class Audit:
         return None if self.estimate is None else recall_at(self.estimate, self.threshold)
 
     @property
-    def recalls(self) -> dict[str, float]:
-        """Share of decoys that are flagged, by their kind: `random`, and `near` and `swap` where there are such."""
+    def recalls(self) -> dict[str, Interval]:
+        """Share of decoys that are flagged, by kind, with its interval: `random`; `near` and `swap` where there are."""
         return self._correspondences.recall(self.threshold)
 
     @property

@@ -9,8 +9,11 @@ import numpy as np
 from crcl.auditing.estimate import FEWEST, Estimate, distinguishable, estimate
 from crcl.auditing.findings import THRESHOLD
 from crcl.auditing.scores.calibration import wrong_probability
+from crcl.auditing.scores.interval import Interval
 from crcl.auditing.scores.of_run import Scores, stored_scores
 from crcl.auditing.scores.rating import Rating
+from crcl.auditing.scores.resampling import share_interval
+from crcl.auditing.summary import recall_at
 from crcl.errors import InputError
 from crcl.progress import Progress
 from crcl.runs.exchange.known import Known
@@ -47,10 +50,17 @@ class Correspondences:
         wrong = wrong_probability(found.correspondence, found.decoys, found.rate)
         return wrong if self.known is None else 1 - self.known.over(1 - wrong)
 
-    def recall(self, threshold: float) -> dict[str, float]:
-        """Estimated recall at a threshold, by kind of decoy; without `random` where there is no estimate."""
-        random = {} if self.estimate is None else {"random": self.estimate.at(threshold).recall}
-        return random | {kind: float((found < threshold).mean()) for kind, found in self.other_decoys.items()}
+    def recall(self, threshold: float) -> dict[str, Interval]:
+        """Estimated recall at a threshold with its interval, by kind of decoy; without `random` if none is estimated.
+
+        That of near and swap decoys is the share of so many decoys, with the binomial interval of Jeffreys.
+        """
+        random = {} if self.estimate is None else {"random": recall_at(self.estimate, threshold)}
+        shares = {kind: float((found < threshold).mean()) for kind, found in self.other_decoys.items()}
+        return random | {
+            kind: Interval(share, *share_interval(share, len(self.other_decoys[kind])))
+            for kind, share in shares.items()
+        }
 
 
 def read_correspondences(run: Run, score: str | None = None) -> Correspondences:

@@ -74,6 +74,23 @@ def test_a_named_score_orders_the_pairs_and_leads_to_an_estimate(audit: crcl.Aud
     assert cleaned.removed == found.suspect_count
 
 
+def test_every_score_tells_rate_precision_and_recall_with_intervals(audit: crcl.Audit) -> None:
+    assert audit.scores is not None
+    estimated = [row for row in audit.scores.to_pylist() if row["rate"] is not None]
+    assert len(estimated) > 3
+    for row in estimated:
+        for name in ("rate", "precision", "recall"):
+            assert 0 <= row[f"{name}_low"] <= row[name] <= row[f"{name}_high"] <= 1
+    (taken,) = (row for row in estimated if row["taken"])
+    assert audit.recall is not None
+    assert (taken["recall"], taken["recall_low"], taken["recall_high"]) == (
+        audit.recall,
+        audit.recall.low,
+        audit.recall.high,
+    )
+    assert audit.recalls["random"] == audit.recall
+
+
 def test_all_scores_are_columns_of_the_table(audit: crcl.Audit) -> None:
     names = {name.removeprefix("score_") for name in audit.table.column_names if name.startswith("score_")}
     assert names == set(audit.scores["score"].to_pylist())  # type: ignore[index]

@@ -1,8 +1,9 @@
-"""Decoys and pairs drawn again: intervals of precision, and what a threshold chosen by decoys adds to their recall."""
+"""Intervals of shares and of precision, and what a threshold chosen by decoys adds to their recall."""
 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import betaincinv
 
 from crcl.auditing.scores.mixture import FAR, NEAR, Bins, rate_of
 
@@ -22,6 +23,12 @@ def precision_interval(
         precision = rate[some] * again.recall[some] / again.flagged[some]
         ends.append(float(np.quantile(np.minimum(precision, 1.0), share)))
     return ends[0], ends[1]
+
+
+def share_interval(share: float, number: float) -> tuple[float, float]:
+    """The 95 % interval of a share that was seen among so many (Jeffreys); it holds what was seen."""
+    low, high = betaincinv(share * number + 0.5, (1 - share) * number + 0.5, (0.025, 0.975))
+    return min(float(low), share), max(float(high), share)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from crcl.auditing.estimate import distinguishable, estimate
+from crcl.auditing.scores.interval import Interval, told
 from crcl.auditing.scores.of_run import MEANINGS, Scores
 from crcl.auditing.scores.rating import BY_NAME_ONLY, Rating
+from crcl.auditing.summary import precision_at, recall_at
 
 KINDS = {
     "random": "captions of other images",
@@ -58,11 +60,11 @@ def about_training(ratings: Mapping[str, Rating]) -> list[str]:
     return [f"Training {what}: {added:+.3f} ± {error:.3f} to the AUROC of the quick audit."]
 
 
-def about_kinds(recall: Mapping[str, float]) -> list[str]:
-    """How much of each kind of mismatch is flagged, in a sentence; nothing where there is one kind only."""
+def about_kinds(recall: Mapping[str, Interval]) -> list[str]:
+    """How much of each kind of mismatch is flagged, with intervals; nothing where there is one kind only."""
     if len(recall) < 2:
         return []
-    parts = [f"{100 * recall[kind]:.0f} % of {words}" for kind, words in KINDS.items() if kind in recall]
+    parts = [f"{told(recall[kind])} of {words}" for kind, words in KINDS.items() if kind in recall]
     return [f"Of decoys are flagged: {', '.join(parts[:-1])}, and {parts[-1]}."]
 
 
@@ -70,7 +72,8 @@ def scores_table(scores: Scores, ratings: Mapping[str, Rating], taken: str) -> p
     """One row for each score, the best first: how well it tells decoys from pairs, and what it estimates.
 
     Columns: score, meaning, taken, auroc and error (of decoys against pairs), rate, rate_low, rate_high (estimated
-    share of mismatched pairs), threshold (with the best estimated F1), suspects, precision, recall.
+    share of mismatched pairs), threshold (with the best estimated F1), suspects, precision, precision_low,
+    precision_high, recall, recall_low, recall_high. `_low` and `_high` are ends of intervals.
     """
     random = np.flatnonzero(scores.kinds == "random") + scores.pairs
     rows = []
@@ -84,9 +87,15 @@ def scores_table(scores: Scores, ratings: Mapping[str, Rating], taken: str) -> p
             flagged = found.at(found.best_f1())
             row |= {"rate": found.rate, "rate_low": found.low, "rate_high": found.high}
             row |= {"threshold": flagged.threshold, "suspects": flagged.count}
-            row |= {"precision": flagged.precision, "recall": flagged.recall}
+            row |= _columns("precision", precision_at(found, flagged.threshold))
+            row |= _columns("recall", recall_at(found, flagged.threshold))
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def _columns(name: str, found: Interval | None) -> dict[str, float]:
+    """An estimate and the ends of its interval as columns; none where nothing is estimated."""
+    return {} if found is None else {name: float(found), f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 _SCHEMA = pa.schema(
@@ -102,6 +111,10 @@ _SCHEMA = pa.schema(
         ("threshold", pa.float64()),
         ("suspects", pa.int64()),
         ("precision", pa.float64()),
+        ("precision_low", pa.float64()),
+        ("precision_high", pa.float64()),
         ("recall", pa.float64()),
+        ("recall_low", pa.float64()),
+        ("recall_high", pa.float64()),
     ]
 )
