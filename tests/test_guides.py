@@ -171,7 +171,8 @@ def same_lines(text: str) -> str:
 
 
 def shape_of(text: str) -> list[str]:
-    """The words of a text, with every number the same."""
+    """The words of a text, with every number the same; an interval alone, as fewer pairs may lead to, is one too."""
+    text = re.sub(r"between ([\d.]+) and ([\d.]+) %", r"\1 % (\1–\2)", text)
     return re.sub(r"-?\d[\d.,]*(e-\d+)?", "#", text).split()
 
 

@@ -18,7 +18,7 @@ from crcl.auditing.origin import Origin, explain, suggest_more
 from crcl.auditing.reasons import Reasons
 from crcl.auditing.report.page import Details, write_report
 from crcl.auditing.review.telling import about_verdicts, verdict_column
-from crcl.auditing.scores.interval import Interval
+from crcl.auditing.scores.interval import Interval, unless_vague
 from crcl.auditing.scores.telling import about_kinds, about_score, about_training, scores_table
 from crcl.auditing.summary import caveats, precision_at, rate_of, recall_at, summary, unread
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
@@ -80,18 +80,18 @@ class Audit:
 
     @property
     def precision(self) -> Interval | None:
-        """Estimated share of the suspects that are mismatched, with its interval; None where nothing is flagged."""
-        return None if self.estimate is None else precision_at(self.estimate, self.threshold)
+        """Estimated share of the suspects that are mismatched; None if nothing is flagged, or its interval too wide."""
+        return None if self.estimate is None else unless_vague(precision_at(self.estimate, self.threshold))
 
     @property
     def recall(self) -> Interval | None:
-        """Estimated share of the mismatched pairs that are suspects, with its interval."""
-        return None if self.estimate is None else recall_at(self.estimate, self.threshold)
+        """Estimated share of the mismatched pairs that are suspects, with its interval; None where that is too wide."""
+        return None if self.estimate is None else unless_vague(recall_at(self.estimate, self.threshold))
 
     @property
-    def recalls(self) -> dict[str, Interval]:
-        """Share of decoys that are flagged, by kind, with its interval: `random`; `near` and `swap` where there are."""
-        return self._correspondences.recall(self.threshold)
+    def recalls(self) -> dict[str, Interval | None]:
+        """Share of decoys that are flagged, by kind: `random`, `near`, `swap`; None where its interval is too wide."""
+        return {kind: unless_vague(found) for kind, found in self._correspondences.recall(self.threshold).items()}
 
     @property
     def score(self) -> str:
@@ -205,11 +205,12 @@ class Audit:
         return [*found, *unjudged, *self._judged_by(), *self.duplicates.sentences()]
 
     def _judged_by(self) -> list[str]:
-        found, doubtful = self._correspondences, self.estimate is not None and self.estimate.doubtful
+        found = self._correspondences
+        how = {"doubtful": found.doubtful, "blind": found.blind, "vague": found.vague is not None}
         return [
             *about_verdicts(found, self.threshold),
-            *(about_kinds(self.recalls) if self.suspect_count else []),
-            *about_score(found.score, found.ratings, doubtful=doubtful, unsure=self.unsure),
+            *(about_kinds(found.recall(self.threshold)) if self.suspect_count else []),
+            *about_score(found.score, found.ratings, **how),
             *([] if self.unsure else about_training(found.ratings)),
         ]
 
@@ -304,7 +305,7 @@ class Audit:
                 pictures=self._origin.pictures,
                 remarks=[*self._judged_by(), *remarks, *unjudged],
                 next_step=next_step,
-                details=Details(self.duplicates, self.why, self.scores, self.recalls),
+                details=Details(self.duplicates, self.why, self.scores, self._correspondences.recall(self.threshold)),
                 about=[("data", self.name), ("run", self._origin.conditions)],
                 advance=advance,
             )

@@ -9,11 +9,11 @@ import numpy as np
 from crcl.auditing.estimate import FEWEST, Estimate, distinguishable, estimate
 from crcl.auditing.findings import THRESHOLD
 from crcl.auditing.scores.calibration import wrong_probability
-from crcl.auditing.scores.interval import Interval
+from crcl.auditing.scores.interval import Interval, told
 from crcl.auditing.scores.of_run import Scores, stored_scores
 from crcl.auditing.scores.rating import Rating
 from crcl.auditing.scores.resampling import share_interval
-from crcl.auditing.summary import recall_at
+from crcl.auditing.summary import rate_of, recall_at
 from crcl.errors import InputError
 from crcl.progress import Progress
 from crcl.runs.exchange.known import Known
@@ -41,6 +41,19 @@ class Correspondences:
     """What verdicts said of the pairs when the training began; they are in the correspondences already."""
     without: Estimate | None = None
     """The estimate by decoys alone, where verdicts are known."""
+    vague: Estimate | None = None
+    """The estimate where its rate may be nearly anything, so that it is not told: `estimate` is None there."""
+
+    @property
+    def blind(self) -> bool:
+        """Whether decoys are believed as much as pairs, or too few to tell."""
+        return bool(self.unsure) and self.vague is None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether most pairs lie among the decoys."""
+        found = self.estimate or self.vague
+        return found is not None and found.doubtful
 
     def p_wrong(self) -> np.ndarray | None:
         """(N,) probability that each pair is mismatched; None without an estimate."""
@@ -73,10 +86,19 @@ def read_correspondences(run: Run, score: str | None = None) -> Correspondences:
     known = Known.read(run.path, pairs=run.sizes["pairs"], images=run.sizes["images"])
     found = _judged(run, score, known)
     if known is None or found.correspondence is None:
-        return found
+        return _without_vague(found)
     with_known = None if found.estimate is None else found.estimate.with_known(known.wrong, known.right)
     told = known.over(found.correspondence)
-    return replace(found, correspondence=told, estimate=with_known, known=known, without=found.estimate)
+    return _without_vague(replace(found, correspondence=told, estimate=with_known, known=known, without=found.estimate))
+
+
+def _without_vague(found: Correspondences) -> Correspondences:
+    """The same without an estimate whose rate may be nearly anything; `unsure` says so."""
+    estimated = found.estimate
+    if estimated is None or not (rate := rate_of(estimated)).vague:
+        return found
+    why = f"{len(estimated.decoys):,} decoys say no more than that {told(rate)} are mismatched"
+    return replace(found, estimate=None, unsure=why, vague=estimated)
 
 
 def _judged(run: Run, score: str | None, known: Known | None) -> Correspondences:

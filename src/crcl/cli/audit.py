@@ -154,7 +154,8 @@ def audit(
 
     Without --precision, --threshold, --keep and --wrong-at-most, the threshold has the best estimated F1; without
     decoys it is the method's own: 0.1 for crcl and gsc, 0.5 for relink and for methods that divide the pairs. Where the
-    decoys allow no estimate, because they are few or have correspondences as high as the pairs, no pair is flagged.
+    decoys allow no estimate, because they are few or have correspondences as high as the pairs, or because nearly any
+    share of the pairs may be mismatched, no pair is flagged.
 
     Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity;
     p_wrong, the probability that the pair is mismatched, where decoys allow an estimate; truth where known; for

@@ -73,8 +73,8 @@ def picture(colour: str, kind: str = "PNG", mode: str = "RGB", size: tuple[int, 
 
 
 def test_the_summary_says_how_many_and_how_sure() -> None:
-    found = made_audit(np.repeat([0.05, 0.9], [487, 2513]))
-    decoyed = np.repeat([0.05, 0.5], [91, 9])
+    found = made_audit(np.concatenate([np.linspace(0.01, 0.09, 487), np.linspace(0.8, 1, 2513)]))
+    decoyed = np.concatenate([np.linspace(0.01, 0.09, 910), np.linspace(0.4, 0.6, 90)])
     (sentence,) = summaries.summary(
         found, replace(made_estimate(), correspondence=found.correspondence, decoys=decoyed)
     )
@@ -231,7 +231,8 @@ def test_cards_say_why_and_what_would_repair_the_pair_and_reasons_are_counted(tm
 def test_the_page_has_the_scores_the_kinds_of_decoys_and_what_cleaning_keeps_as_tables(tmp_path: Path) -> None:
     found = made_audit(np.linspace(0, 1, 300))
     scores = pa.table({"score": ["linear"], "meaning": ["<b>"], "taken": [True], "auroc": [0.9], "error": [0.01]})
-    for name in ("rate", "suspects", "precision", "recall"):
+    shares = [f"{name}{end}" for name in ("rate", "precision", "recall") for end in ("", "_low", "_high")]
+    for name in ("suspects", *shares):
         scores = scores.append_column(name, pa.array([None], pa.float64()))
     details = report.Details(
         scores=scores, recalls={"random": Interval(0.9, 0.8, 0.95), "near": Interval(0.5, 0.3, 0.7)}

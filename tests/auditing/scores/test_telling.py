@@ -27,7 +27,7 @@ def test_a_doubtful_estimate_is_said_to_be_an_upper_bound() -> None:
 
 def test_where_nothing_is_estimated_no_score_is_said_to_judge() -> None:
     ratings = {"linear": Rating(0.512, 0.02), "cosine": Rating(0.5, 0.02), "similarity": Rating(0.9, 0.01)}
-    (sentence,) = about_score("linear", ratings, unsure="the decoys have correspondences as high as the pairs")
+    (sentence,) = about_score("linear", ratings, blind=True)
     assert sentence == "No score tells decoys from pairs: the best AUROC is 0.51 ± 0.02, where chance is 0.50."
 
 

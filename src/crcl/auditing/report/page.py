@@ -250,14 +250,11 @@ def _tiles(audit: Findings, estimate: Estimate | None) -> list[Tile]:
     if estimate is not None:
         rate, recall = rate_of(estimate), recall_at(estimate, audit.threshold)
         precision = precision_at(estimate, audit.threshold)
-        if precision is not None:
-            sure[1] = f"{bounds(precision)} %, {sure[1]}"
-        sure[2] = f"{bounds(recall)} %, {sure[2]}"
         return [
             Tile("Mismatched", percent(rate, 1), (f"{bounds(rate, 1)} %, by {len(estimate.decoys):,} decoys", sure[0])),
             *tiles,
-            Tile("Precision", percent(precision), ("of the flagged are mismatched", sure[1])),
-            Tile("Recall", percent(recall), ("of the mismatched are flagged", sure[2])),
+            _estimated("Precision", precision, "of the flagged are mismatched", sure[1]),
+            _estimated("Recall", recall, "of the mismatched are flagged", sure[2]),
         ]
     if truth is not None:
         return [
@@ -271,6 +268,13 @@ def _tiles(audit: Findings, estimate: Estimate | None) -> list[Tile]:
         if not audit.has_correspondence
         else [Tile("Pairs", f"{pairs:,}", (f"{audit.pairs.images:,} images",)), *tiles]
     )
+
+
+def _estimated(label: str, found: Interval | None, of: str, sure: str) -> Tile:
+    """The tile of an estimate; where its interval is so wide that it says nothing, the interval alone."""
+    if found is None or found.vague:
+        return Tile(label, "unknown" if found is None else f"{bounds(found)} %", (of, sure))
+    return Tile(label, percent(found), (of, f"{bounds(found)} %, {sure}"))
 
 
 def _about_gallery(audit: Findings, shown: int) -> str:

@@ -83,6 +83,5 @@ def kinds_table(recalls: Mapping[str, Interval]) -> Table | None:
 
 
 def _share(row: Mapping[str, Any], name: str, decimals: int = 0) -> str:
-    if row[name] is None:
-        return "–"
-    return told(Interval(row[name], row[f"{name}_low"], row[f"{name}_high"]), decimals)
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return "–" if low is None else told(Interval(row[name] or 0.0, low, high), decimals)

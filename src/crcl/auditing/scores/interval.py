@@ -2,6 +2,9 @@
 
 import numpy as np
 
+WIDEST = 0.5
+"""An interval of a share that is wider leaves more open than it rules out: its estimate is not told."""
+
 
 class Interval(float):
     """An estimate with its 95 % interval.
@@ -23,6 +26,11 @@ class Interval(float):
         made.low, made.high = low, high
         return made
 
+    @property
+    def vague(self) -> bool:
+        """Whether the interval leaves more open than it rules out, so that the estimate says nothing."""
+        return self.high - self.low > WIDEST
+
     def __repr__(self) -> str:
         return f"{float(self):.3g} ({self.low:.3g} to {self.high:.3g})"
 
@@ -38,5 +46,17 @@ def bounds(found: Interval, decimals: int = 0) -> str:
 
 
 def told(found: Interval | None, decimals: int = 0) -> str:
-    """An estimated share with its interval in percent, such as `88 % (84–92)`; `unknown` where there is none."""
-    return "unknown" if found is None else f"{percent(found, decimals)} ({bounds(found, decimals)})"
+    """An estimated share with its interval in percent, such as `88 % (84–92)`; `unknown` where there is none.
+
+    Of a vague one the interval alone is told, as `between 11 and 85 %`.
+    """
+    if found is None:
+        return "unknown"
+    if found.vague:
+        return f"between {100 * found.low:.{decimals}f} and {percent(found.high, decimals)}"
+    return f"{percent(found, decimals)} ({bounds(found, decimals)})"
+
+
+def unless_vague(found: Interval | None) -> Interval | None:
+    """The estimate where its interval says something; None elsewhere."""
+    return None if found is None or found.vague else found
