@@ -25,6 +25,11 @@ def python_spelling(name: str) -> str:
     return f"{name}=... to crcl.read" if name in _READ else f"{name}=..."
 
 
+def spelled(text: str, spell: Spell = python_spelling) -> str:
+    """A text whose names in braces, such as `{overwrite}`, are written as the caller writes them."""
+    return _NAMED.sub(lambda name: spell(name[1]), text)
+
+
 class InputError(ValueError):
     """Something the user gave is wrong. The command line prints the message and exits with 2.
 
@@ -71,7 +76,7 @@ class InputError(ValueError):
 
     def _line(self, spell: Spell) -> str:
         place = f"{self.where}: " if self.where else ""
-        advice = f"; {_NAMED.sub(lambda name: spell(name[1]), self.hint)}" if self.hint else ""
+        advice = f"; {spelled(self.hint, spell)}" if self.hint else ""
         return f"{place}{self.what}{advice}"
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from crcl.auditing.estimate import Estimate, estimate
 from crcl.auditing.findings import Findings
 from crcl.auditing.scores.interval import WIDEST, Interval, told, unless_vague
 from crcl.auditing.scores.rating import BY_NAME_ONLY
-from crcl.auditing.summary import precision_at, summary
+from crcl.auditing.summary import about_decoys, more_decoys, precision_at, summary
 
 
 def write_pairs(folder: Path, pairs: int) -> None:
@@ -104,3 +104,34 @@ def test_captions_of_a_single_image_cannot_be_audited_and_that_is_said(
     assert refused.code == 2
     assert "only one image, 'images/000000.png'" in refused.err
     assert "add images" in refused.err
+
+
+def simulated(pairs: int, decoys: int, apart: float = 1.2) -> Estimate:
+    """An estimate where a fifth of the pairs are mismatched; nearer ones are told apart less."""
+    rng = np.random.default_rng(2)
+    places = np.where(rng.random(pairs) < 0.2, -apart, apart) + rng.normal(size=pairs)
+    return estimate(1 / (1 + np.exp(-places)), 1 / (1 + np.exp(apart - rng.normal(size=decoys))))
+
+
+def test_more_decoys_are_advised_where_they_would_narrow_the_precision() -> None:
+    wide = simulated(3000, 60)
+    threshold = wide.best_f1()
+    assert more_decoys(wide, threshold) == 0.33
+    (sentence,) = about_decoys(wide, threshold)
+    assert sentence == (
+        "More decoys would narrow the interval of the precision: audit again with a share of 0.33 ({decoys})."
+    )
+    now, then = (np.ptp(each.precision_interval(threshold)) for each in (wide, simulated(3000, 990)))
+    assert then < 0.75 * now
+    assert more_decoys(simulated(40_000, 60), threshold) == 0.05  # two thousand are enough
+
+
+def test_more_decoys_are_not_advised_where_they_would_not_help() -> None:
+    few, clear, many = simulated(600, 50), simulated(3000, 600, apart=4), simulated(3000, 990)
+    for found in (few, clear, many):
+        assert more_decoys(found, found.best_f1()) is None
+    wide = simulated(3000, 60)
+    assert more_decoys(wide, 0.0) is None  # nothing is flagged
+    known = wide.with_known(np.arange(3000) < 5, np.arange(3000) > 2990)
+    assert more_decoys(known, wide.best_f1()) is None  # verdicts tell more
+    assert about_decoys(None, 0.5) == []

@@ -20,10 +20,10 @@ from crcl.auditing.report.page import Details, write_report
 from crcl.auditing.review.telling import about_verdicts, verdict_column
 from crcl.auditing.scores.interval import Interval, unless_vague
 from crcl.auditing.scores.telling import about_kinds, about_score, about_training, scores_table
-from crcl.auditing.summary import caveats, precision_at, rate_of, recall_at, summary, unread
+from crcl.auditing.summary import about_decoys, caveats, precision_at, rate_of, recall_at, summary, unread
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
 from crcl.data.pictures.base import Pictures
-from crcl.errors import InputError
+from crcl.errors import InputError, Spell, python_spelling, spelled
 from crcl.metrics import Detection
 from crcl.progress import SILENT, Progress
 from crcl.runs.folder import Run
@@ -186,8 +186,7 @@ class Audit:
     @property
     def can_clean(self) -> bool:
         """Whether `clean` works: the data must be on disk, in a layout that can be written."""
-        location = self._origin.data.location
-        return location is not None and can_write(location)
+        return (location := self._origin.data.location) is not None and can_write(location)
 
     @property
     def suffix(self) -> str:
@@ -214,9 +213,10 @@ class Audit:
             *([] if self.unsure else about_training(found.ratings)),
         ]
 
-    def caveats(self) -> list[str]:
-        """Reasons to trust the threshold less than the order of the pairs, in sentences."""
-        return [*caveats(self.findings, self.estimate), *unread(self.run.made)]
+    def caveats(self, spell: Spell = python_spelling) -> list[str]:
+        """Reasons to trust the numbers less, and what helps, in sentences; `spell` writes names of parameters."""
+        advice = (spelled(one, spell) for one in about_decoys(self.estimate, self.threshold))
+        return [*caveats(self.findings, self.estimate), *unread(self.run.made), *advice]
 
     def at(
         self,

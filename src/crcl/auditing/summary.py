@@ -7,9 +7,14 @@ import numpy as np
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings
 from crcl.auditing.scores.interval import Interval, percent, told
+from crcl.auditing.scores.resampling import precision_interval
 
 LOW_MEAN = 0.2
 """Mean correspondence below which a fixed threshold says little."""
+WIDE, GAIN = 0.25, 0.75
+"""A wider interval of the precision should be narrowed, if so much of it or less would be left."""
+ENOUGH_DECOYS, MOST_DECOYS, LEARNT_FROM = 2000, 0.33, 750
+"""More decoys than so many are not needed, nor a larger share of them; from how many pairs on more of them help."""
 
 
 def summary(audit: Findings, estimate: Estimate | None = None, *, unsure: str = "") -> list[str]:
@@ -60,6 +65,29 @@ def caveats(audit: Findings, estimate: Estimate | None = None) -> list[str]:
         "the same, correspondences stay low. Trust the order of the pairs more than the threshold, and choose one by "
         "looking at the pairs around it."
     ]
+
+
+def more_decoys(estimate: Estimate, threshold: float) -> float | None:
+    """The share of decoys that would narrow the interval of the precision; None where it is narrow, or would stay wide.
+
+    That is as with so many decoys like these, pairs being the same. Decoys are wrong captions in the training too:
+    among few pairs this loses what their number gains (measured on drawn scenes).
+    """
+    pairs, count = len(estimate.correspondence), len(estimate.decoys)
+    share = min(MOST_DECOYS, round(ENOUGH_DECOYS / pairs, 2))
+    now, number = precision_at(estimate, threshold), int(share * pairs)
+    if now is None or estimate.known is not None or pairs < LEARNT_FROM or number < 1.5 * count:
+        return None
+    low, high = precision_interval(estimate.correspondence, estimate.decoys, threshold, number=number)
+    width = now.high - now.low
+    return share if width > WIDE and high - low < GAIN * width else None
+
+
+def about_decoys(estimate: Estimate | None, threshold: float) -> list[str]:
+    """That more decoys would narrow the interval of the precision, where they would; names of parameters in braces."""
+    share = None if estimate is None else more_decoys(estimate, threshold)
+    told = "More decoys would narrow the interval of the precision: audit again with a share of"
+    return [] if share is None else [f"{told} {share:g} ({{decoys}})."]
 
 
 def unread(made: dict[str, Any]) -> list[str]:

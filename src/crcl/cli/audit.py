@@ -12,7 +12,7 @@ from crcl import config
 from crcl.api.auditing import audit_folder
 from crcl.auditing.audit import SUGGESTED, check_outputs
 from crcl.auditing.result import Audit
-from crcl.cli.console import say, show_next, shown
+from crcl.cli.console import say, show_next, shown, spell
 from crcl.cli.options import (
     CaptionColumn,
     Device,
@@ -233,7 +233,7 @@ def _write(found: Audit, output: Path, report: Path | None, run: Path) -> None:
     found.write(output)
     for sentence in found.summary():
         say(sentence)
-    for sentence in found.caveats():
+    for sentence in found.caveats(spell):
         shown.note(sentence)
     scores = found.detection
     if scores is not None:
