@@ -518,13 +518,11 @@ def test_photos_that_are_lost_new_or_changed_are_named_and_what_was_found_stays(
     assert call(capsys, monkeypatch, *audit_of(tmp_path, "--overwrite")).code == 0
 
 
-def test_the_folder_of_an_audit_is_answered_with_its_run(
-    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_where_a_run_itself_is_needed_the_folder_of_an_audit_is_answered_with_its_run(
+    drawn: Path, audited: Answer
 ) -> None:
-    monkeypatch.chdir(drawn)
-    answer = call(capsys, monkeypatch, "audit", "pairs-audit")
-    assert answer.code == 2
-    assert "did you mean pairs-audit/run?" in answer.err
+    with pytest.raises(crcl.InputError, match="did you mean .*pairs-audit/run?"):
+        Run.open(drawn / "pairs-audit")
 
 
 def test_ctrl_c_after_training_never_advises_to_train_anew(

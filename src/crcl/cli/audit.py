@@ -10,6 +10,7 @@ import typer
 import crcl
 from crcl import config
 from crcl.api.auditing import audit_folder
+from crcl.api.common import path_of
 from crcl.auditing.audit import SUGGESTED, check_outputs
 from crcl.auditing.result import Audit
 from crcl.cli.console import say, show_next, shown, spell
@@ -52,7 +53,8 @@ def audit(
         Path,
         typer.Argument(
             metavar="RUN_OR_DATA",
-            help="A run folder; or data to train on first: a table, embeddings, hub:USER/NAME, the field's layout.",
+            help="A run folder or that of an audit; or data to train on first: a table, embeddings, hub:USER/NAME, "
+            "the field's layout.",
         ),
     ],
     output: Annotated[
@@ -172,7 +174,7 @@ def audit(
         run = home / ("quick" if quick else "run")
         output, report = output or home / "audit.csv", report or home / "report"
     else:
-        run, output = Run.open(source).path, output or source / "audit.csv"
+        run, output = Run.open(path_of(source)).path, output or source / "audit.csv"
     check_outputs(output, report, source)
     pairs = (
         source

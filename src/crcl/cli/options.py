@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import crcl
+from crcl.api.common import path_of
 from crcl.auditing.scores.of_run import MEANINGS
 from crcl.data.pairs import Pairs
 from crcl.data.sources import LAYOUTS
@@ -102,5 +103,5 @@ def moved(
     """The run's data if it has moved or has other features; None if it is where the run's config says."""
     if data is None and features is ids is text_features is None:
         return None
-    config = stored_config(Run.open(run))
+    config = stored_config(Run.open(path_of(run)))
     return moved_data(config, data, features=features, ids=ids, text_features=text_features)
