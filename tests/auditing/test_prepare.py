@@ -521,7 +521,7 @@ def test_photos_that_are_lost_new_or_changed_are_named_and_what_was_found_stays(
 def test_where_a_run_itself_is_needed_the_folder_of_an_audit_is_answered_with_its_run(
     drawn: Path, audited: Answer
 ) -> None:
-    with pytest.raises(crcl.InputError, match="did you mean .*pairs-audit/run?"):
+    with pytest.raises(crcl.InputError, match=r"did you mean .*pairs-audit/run\?"):
         Run.open(drawn / "pairs-audit")
 
 

@@ -109,7 +109,8 @@ def test_train_and_audit_as_real_processes(tmp_path: Path) -> None:
     answer = command(*train_command(data, tmp_path / "run"))
     assert answer.code == 0, answer.err
     assert f"crcl evaluate {tmp_path / 'run'}" in answer.out  # what to do next
-    lines = answer.err.splitlines()
+    note, *lines = answer.err.splitlines()
+    assert note.startswith("note: dev rSum is retrieval")
     assert len(lines) == 3  # plain lines, one per epoch, where there is no terminal
     assert all(re.match(r"piece \d/2 epoch \d/\d  loss .* dev rSum .* mean belief", line) for line in lines)
     answer = command("audit", str(tmp_path / "run"), "-o", str(tmp_path / "suspects.csv"))
