@@ -30,6 +30,14 @@ def spelled(text: str, spell: Spell = python_spelling) -> str:
     return _NAMED.sub(lambda name: spell(name[1]), text)
 
 
+def nth_row(row: int) -> str:
+    """A row of a table or file as messages name it, by its number from 0: `row 3 (the first is 1)` for row 2.
+
+    The column `row` of audits and verdicts counts from 0, so that messages that count as people do say so.
+    """
+    return f"row {row + 1} (the first is 1)"
+
+
 class InputError(ValueError):
     """Something the user gave is wrong. The command line prints the message and exits with 2.
 
