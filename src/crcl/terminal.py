@@ -141,8 +141,7 @@ class Terminal(Progress):
     def training_started(self, name: str, pieces: Sequence[int], networks: int) -> None:
         self.pieces = pieces
         self.networks = networks
-        if sum(pieces) > 1:
-            self.note(_LEGEND + (_OF_PIECES if len(pieces) > 1 else ""))
+        self.explained = sum(pieces) == 1  # what the numbers of an epoch are
         self.bar = self._bar(
             BarColumn(bar_width=24 if self.console.width >= _WIDE else 8),
             MofNCompleteColumn(),
@@ -160,6 +159,9 @@ class Terminal(Progress):
         self.total = sum(self.pieces) * steps
         self.done = clock.total_epoch * steps + min(clock.step, steps)
         self.where = self._where(clock)
+        if not self.explained:  # not before: a training that is finished already has no epoch to explain
+            self.note(_LEGEND + (_OF_PIECES if len(self.pieces) > 1 else ""))
+            self.explained = True
         self.epoch_start = self.printed = time.monotonic()
         self.start = self.start or (self.epoch_start, self.done)
         self.pairs = 0

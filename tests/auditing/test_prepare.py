@@ -233,7 +233,7 @@ def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
         ("image,caption\na.png,a dog\nb.png,a cat\n", "only one training pair"),
         ("image,caption,split\na.png,a dog,train\na.png,a cat,train\nb.png,a car,dev\n", "show one image"),
         ("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n", "only one image"),
-        ("image,caption,split\na.png,a dog,train\nb.png,a cat,\n", "row 2: empty split"),
+        ("image,caption,split\na.png,a dog,train\nb.png,a cat,\n", "row 2 (the first is 1): empty split"),
         ("image,caption\na.png,\nb.png,\n", "no row has both"),
         ("image,text\na.png,a dog\n", "no column 'caption'"),
     ],
