@@ -166,12 +166,14 @@ def test_the_snippets_of_an_audit_print_what_the_readme_shows(folder: Path, caps
 
 
 def same_lines(text: str) -> str:
-    """The text without lines that are others with fewer pairs: which scores come first, and which kinds of decoys."""
-    return "\n".join(line for line in text.splitlines() if not line.strip().startswith(("Judged by", "Of decoys")))
+    """The text without lines that are others with fewer pairs: which scores come first, and what decoys tell."""
+    others = ("Judged by", "Of decoys", "More decoys")
+    return "\n".join(line for line in text.splitlines() if not line.strip().startswith(others))
 
 
 def shape_of(text: str) -> list[str]:
-    """The words of a text, with every number the same."""
+    """The words of a text, with every number the same; an interval alone, as fewer pairs may lead to, is one too."""
+    text = re.sub(r"between ([\d.]+) and ([\d.]+) %", r"\1 % (\1–\2)", text)
     return re.sub(r"-?\d[\d.,]*(e-\d+)?", "#", text).split()
 
 

@@ -30,6 +30,8 @@ def shown(*, terminal: bool) -> tuple[Terminal, io.StringIO]:
     console = Console(file=text, force_terminal=terminal, width=150, highlight=False, color_system=None)
     listener = Terminal(console)
     listener.training_started("run", PIECES, 1)
+    assert not text.getvalue()
+    listener.explained = True  # which its own test shows
     return listener, text
 
 
@@ -42,9 +44,40 @@ def test_without_a_terminal_each_epoch_is_one_plain_line() -> None:
     listener.epoch_done({**RECORD, "best": False})
     listener.training_ended()
     best, other = text.getvalue().splitlines()
-    assert best == "piece 2/2 epoch 1/3  loss 1.500  dev rSum 123.5  mean belief 0.750  0:00  *best"
+    assert best == "piece 2/2 epoch 1/3  loss 1.500  dev rSum 123.5  mean belief 0.750  0:00  best so far"
     assert "best" not in other
     assert "\x1b" not in text.getvalue()
+
+
+def told_of(pieces: tuple[int, ...], *, phase: str) -> list[str]:
+    """The lines of the first epoch of a training."""
+    text = io.StringIO()
+    listener = Terminal(Console(file=text, width=300, color_system=None))
+    listener.training_started("run", pieces, 1)
+    first = Clock(0, 0, 0, 0, learning_rate=5e-4)
+    listener.epoch_started(first, 1)
+    listener.step_done(first, StepLog(8, 1.5, phase=phase))
+    listener.epoch_done(RECORD)
+    return text.getvalue().splitlines()
+
+
+def test_pieces_and_the_best_epoch_are_told_where_there_are_several_and_explained_once() -> None:
+    note, line = told_of((2, 3), phase="train")
+    assert "the epoch with the highest one is kept" in note
+    assert note.endswith("each piece begins with fresh weights and the beliefs of the one before")
+    assert line == "piece 1/2 epoch 1/2  loss 1.500  dev rSum 123.5  mean belief 0.750  0:00  best so far"
+    note, line = told_of((30,), phase="train")
+    assert "piece" not in note
+    assert line == "epoch 1/30  loss 1.500  dev rSum 123.5  mean belief 0.750  0:00  best so far"
+    (line,) = told_of((1,), phase="train")
+    assert line == "training  loss 1.500  dev rSum 123.5  mean belief 0.750  0:00"
+
+
+def test_a_fitted_linear_model_is_told_without_epochs() -> None:
+    assert told_of((1,), phase="linear model") == [
+        "linear model fitted in 0:00: retrieval on held-out pairs (dev rSum) 123.5 of 600, mean belief 0.750 in the "
+        "pairs"
+    ]
 
 
 def test_an_epoch_without_training_steps_tells_no_loss() -> None:
@@ -52,7 +85,7 @@ def test_an_epoch_without_training_steps_tells_no_loss() -> None:
     listener.epoch_started(clock(0), 4)
     listener.step_done(clock(0), StepLog(8, float("nan"), phase="linear model"))
     listener.epoch_done({**RECORD, "loss": 0.0})
-    assert text.getvalue() == "piece 2/2 epoch 1/3  dev rSum 123.5  mean belief 0.750  0:00  *best\n"
+    assert text.getvalue() == "piece 2/2 epoch 1/3  dev rSum 123.5  mean belief 0.750  0:00  best so far\n"
 
 
 def test_without_a_terminal_a_long_epoch_tells_loss_rate_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,19 @@ def python_spelling(name: str) -> str:
     return f"{name}=... to crcl.read" if name in _READ else f"{name}=..."
 
 
+def spelled(text: str, spell: Spell = python_spelling) -> str:
+    """A text whose names in braces, such as `{overwrite}`, are written as the caller writes them."""
+    return _NAMED.sub(lambda name: spell(name[1]), text)
+
+
+def nth_row(row: int) -> str:
+    """A row of a table or file as messages name it, by its number from 0: `row 3 (the first is 1)` for row 2.
+
+    The column `row` of audits and verdicts counts from 0, so that messages that count as people do say so.
+    """
+    return f"row {row + 1} (the first is 1)"
+
+
 class InputError(ValueError):
     """Something the user gave is wrong. The command line prints the message and exits with 2.
 
@@ -71,7 +84,7 @@ class InputError(ValueError):
 
     def _line(self, spell: Spell) -> str:
         place = f"{self.where}: " if self.where else ""
-        advice = f"; {_NAMED.sub(lambda name: spell(name[1]), self.hint)}" if self.hint else ""
+        advice = f"; {spelled(self.hint, spell)}" if self.hint else ""
         return f"{place}{self.what}{advice}"
 
     def __str__(self) -> str:

@@ -23,6 +23,11 @@ from crcl.progress import Advance, Clock, Progress, StepLog, duration
 
 _WIDE = 130  # columns that a whole line of progress takes
 _PLAIN_SECONDS = 30.0  # between two lines if the output is not a terminal
+_LEGEND = (
+    "dev rSum is retrieval on held-out pairs, 600 at most, and the epoch with the highest one is kept; mean belief is "
+    "how much the training pairs are believed to match"
+)
+_OF_PIECES = "; each piece begins with fresh weights and the beliefs of the one before"
 
 
 class Screen(Console):
@@ -136,6 +141,7 @@ class Terminal(Progress):
     def training_started(self, name: str, pieces: Sequence[int], networks: int) -> None:
         self.pieces = pieces
         self.networks = networks
+        self.explained = sum(pieces) == 1  # what the numbers of an epoch are
         self.bar = self._bar(
             BarColumn(bar_width=24 if self.console.width >= _WIDE else 8),
             MofNCompleteColumn(),
@@ -152,7 +158,10 @@ class Terminal(Progress):
         steps *= self.networks
         self.total = sum(self.pieces) * steps
         self.done = clock.total_epoch * steps + min(clock.step, steps)
-        self.where = f"piece {clock.piece + 1}/{len(self.pieces)} epoch {clock.epoch + 1}/{self.pieces[clock.piece]}"
+        self.where = self._where(clock)
+        if not self.explained:  # not before: a training that is finished already has no epoch to explain
+            self.note(_LEGEND + (_OF_PIECES if len(self.pieces) > 1 else ""))
+            self.explained = True
         self.epoch_start = self.printed = time.monotonic()
         self.start = self.start or (self.epoch_start, self.done)
         self.pairs = 0
@@ -178,11 +187,26 @@ class Terminal(Progress):
     def epoch_done(self, record: dict[str, Any]) -> None:
         dev = record["dev"]
         seconds = time.monotonic() - self.epoch_start
+        belief = f"mean belief {record['mean_belief']:.3f}"
+        if self.single and self.loss is None:  # nothing was learnt in steps
+            told = f"retrieval on held-out pairs (dev rSum) {dev['rsum']:.1f} of 600, {belief} in the pairs"
+            self._print(f"linear model fitted in {duration(seconds)}: {told}")
+            return
         loss = "" if self.loss is None else f"  loss {record['loss']:.3f}"  # none without a training step
-        self._print(
-            f"{self.where}{loss}  dev rSum {dev['rsum']:.1f}  "
-            f"mean belief {record['mean_belief']:.3f}  {duration(seconds)}{'  *best' if record['best'] else ''}"
-        )
+        best = "  best so far" if record["best"] and not self.single else ""
+        self._print(f"{self.where}{loss}  dev rSum {dev['rsum']:.1f}  {belief}  {duration(seconds)}{best}")
+
+    @property
+    def single(self) -> bool:
+        """Whether the training has a single epoch."""
+        return sum(self.pieces) == 1
+
+    def _where(self, clock: Clock) -> str:
+        """The epoch, and the piece where there are several."""
+        if self.single:
+            return "training"
+        epoch = f"epoch {clock.epoch + 1}/{self.pieces[clock.piece]}"
+        return epoch if len(self.pieces) == 1 else f"piece {clock.piece + 1}/{len(self.pieces)} {epoch}"
 
     def training_ended(self) -> None:
         self.bar.stop()

@@ -60,10 +60,11 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def table(scenes: Path) -> pandas.DataFrame:
-    """The drawn training scenes with two captions each."""
+    """The drawn training scenes with four captions each, one of which is of another scene."""
     names = (scenes / "data/train_ids.txt").read_text().split()
     captions = (scenes / "data/train_caps.txt").read_text().splitlines()
-    rows = [(name, captions[5 * row + k]) for row, name in enumerate(names) for k in (0, 1)]
+    others = captions[50:] + captions[:50]
+    rows = [(name, (captions if k < 3 else others)[5 * row + k]) for row, name in enumerate(names) for k in range(4)]
     return pandas.DataFrame(rows, columns=["image", "caption"])
 
 

@@ -13,6 +13,7 @@ from tiny import Noting, small_config, write_folder
 
 from crcl.auditing import estimate as decoys
 from crcl.auditing.scores.rating import Rating
+from crcl.auditing.scores.resampling import share_interval
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold
 from crcl.data import decoys as drawn_decoys
 from crcl.data.split import Split
@@ -429,3 +430,29 @@ def test_the_rate_is_within_what_is_known() -> None:
     assert (all_known.rate, all_known.low, all_known.high) == pytest.approx([(~truth).mean()] * 3)
     assert all_known.at(0.5).precision == all_known.at(0.5).recall == 1
     assert all_known.at(0.0).count == (~truth).sum()
+
+
+def test_recall_by_kind_of_decoy_has_an_interval_that_is_wider_with_fewer_decoys() -> None:
+    rng = np.random.default_rng(0)
+    pairs, known = rng.beta(6, 2, 1000), rng.beta(2, 8, 200)
+    near, swap = np.linspace(0, 1, 25), np.linspace(0, 1, 400)
+    found = Correspondences(pairs, decoys.estimate(pairs, known), other_decoys={"near": near, "swap": swap})
+    recalls = found.recall(0.5)
+    assert found.estimate is not None
+    assert (recalls["random"].low, recalls["random"].high) == found.estimate.recall_interval(0.5)
+    few, many = recalls["near"], recalls["swap"]
+    assert few == pytest.approx(0.48)
+    assert (few.low, few.high) == pytest.approx((0.30, 0.67), abs=0.01)
+    assert many == 0.5
+    assert (many.low, many.high) == pytest.approx((0.45, 0.55), abs=0.01)
+
+
+def test_the_interval_of_a_share_holds_the_share_and_the_true_one_in_nineteen_of_twenty_samples() -> None:
+    assert share_interval(0.0, 30)[0] == 0
+    assert share_interval(1.0, 30)[1] == 1
+    rng = np.random.default_rng(0)
+    for true in (0.1, 0.5, 0.8):
+        drawn = rng.binomial(60, true, 500) / 60
+        intervals = [share_interval(share, 60) for share in drawn]
+        assert all(low <= share <= high for share, (low, high) in zip(drawn, intervals, strict=True))
+        assert np.mean([low <= true <= high for low, high in intervals]) > 0.92

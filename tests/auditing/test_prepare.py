@@ -31,7 +31,7 @@ QUICK = [word for setting in LEARNING for word in ("--set", setting)]
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of 60 drawn scenes with two captions each, other column names, and images that cannot be used."""
+    """A table of 60 drawn scenes with five captions each, some of others, other columns, and unusable images."""
     folder = tmp_path_factory.mktemp("drawn")
     scenes.write(folder / "scenes", describe=lambda image: np.zeros((1, 1), np.float32), train=60, dev=1, test=1)
     captions = (folder / "scenes" / "train_caps.txt").read_text("utf-8").splitlines()
@@ -42,7 +42,8 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer = csv.writer(file)
         writer.writerow(("file", "text", "licence"))
         for image in range(60):
-            for caption in captions[5 * image : 5 * image + 2]:
+            own = captions[5 * image : 5 * image + 5]
+            for caption in own if image % 3 else (*own[:3], captions[(5 * image + 50) % 300], own[4]):
                 writer.writerow((f"{image:06}.png", caption, "cc0"))
         writer.writerow(("broken.png", "a broken picture of a red square", "cc0"))
         writer.writerow(("missing.png", "a missing picture of a red square", "cc0"))
@@ -72,8 +73,8 @@ def test_one_command_makes_features_a_run_a_table_and_a_page(drawn: Path, audite
     assert "broken.png" in (made / "features" / "skipped.csv").read_text("utf-8")
     run = Run.open(made / "run")
     judged = run.sizes["pairs"]
-    assert 100 < judged < 121  # a tenth of the images is held out
-    assert len(run.load_decoy_ledger()) == judged // 4
+    assert 260 < judged < 301  # a tenth of the images is held out
+    assert len(run.load_decoy_ledger()) == 50
     table = pyarrow.csv.read_csv(made / "audit.csv")
     assert table.num_rows == judged
     assert {"row", "image", "caption", "correspondence", "suspect", "caption_1", "image_3_similarity"} <= set(
@@ -92,7 +93,7 @@ def test_the_page_counts_what_was_not_judged_and_names_the_next_command(
     answer = call(capsys, monkeypatch, *words)
     assert answer.code == 0, answer.err
     page = (drawn / "again" / "index.html").read_text("utf-8")
-    held_out = 121 - Run.open(drawn / "pairs-audit" / "run").sizes["pairs"]
+    held_out = 301 - Run.open(drawn / "pairs-audit" / "run").sizes["pairs"]
     assert f"Not judged: {held_out} rows held out, 2 images skipped." in page
     assert "crcl clean pairs-audit/run -o CLEANED.csv --threshold 0.5</code>" in page
     assert "no noise injected" in page
@@ -148,7 +149,7 @@ def test_the_tutorials_code_for_pandas_and_fiftyone_runs_on_an_audit(
         code = block.replace("scenes/pairs.csv", "pairs.csv").replace("scenes/drawn/images", "scenes/images")
         exec(code, names)
     audit = pyarrow.csv.read_csv(drawn / "pairs-audit" / "audit.csv").to_pylist()
-    assert len(names["keep"]) == 123 - sum(row["suspect"] for row in audit)
+    assert len(names["keep"]) == 303 - sum(row["suspect"] for row in audit)
     for sample in names["dataset"]:
         own = [row["correspondence"] for row in audit if row["image"] == Path(sample.filepath).name]
         assert sample.saved == bool(own)
@@ -184,7 +185,7 @@ def test_the_clean_table_has_the_columns_of_the_table(
     cleaned = pyarrow.csv.read_csv(drawn / "cleaned.csv")
     assert cleaned.column_names == ["file", "text", "licence"]
     flagged = sum(row["suspect"] for row in pyarrow.csv.read_csv(drawn / "sure.csv").to_pylist())
-    assert cleaned.num_rows == 123 - flagged
+    assert cleaned.num_rows == 303 - flagged
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_a_table_with_no_usable_image_says_where_they_are_looked_for(
         ("image,caption\na.png,a dog\nb.png,a cat\n", "only one training pair"),
         ("image,caption,split\na.png,a dog,train\na.png,a cat,train\nb.png,a car,dev\n", "show one image"),
         ("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n", "only one image"),
-        ("image,caption,split\na.png,a dog,train\nb.png,a cat,\n", "row 2: empty split"),
+        ("image,caption,split\na.png,a dog,train\nb.png,a cat,\n", "row 2 (the first is 1): empty split"),
         ("image,caption\na.png,\nb.png,\n", "no row has both"),
         ("image,text\na.png,a dog\n", "no column 'caption'"),
     ],
@@ -517,13 +518,11 @@ def test_photos_that_are_lost_new_or_changed_are_named_and_what_was_found_stays(
     assert call(capsys, monkeypatch, *audit_of(tmp_path, "--overwrite")).code == 0
 
 
-def test_the_folder_of_an_audit_is_answered_with_its_run(
-    drawn: Path, audited: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_where_a_run_itself_is_needed_the_folder_of_an_audit_is_answered_with_its_run(
+    drawn: Path, audited: Answer
 ) -> None:
-    monkeypatch.chdir(drawn)
-    answer = call(capsys, monkeypatch, "audit", "pairs-audit")
-    assert answer.code == 2
-    assert "did you mean pairs-audit/run?" in answer.err
+    with pytest.raises(crcl.InputError, match=r"did you mean .*pairs-audit/run\?"):
+        Run.open(drawn / "pairs-audit")
 
 
 def test_ctrl_c_after_training_never_advises_to_train_anew(
@@ -597,21 +596,22 @@ def test_where_decoys_say_nothing_no_row_is_removed_unless_a_threshold_is_given(
 ) -> None:
     shutil.copy(drawn / "pairs.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
-    answer = call(capsys, monkeypatch, *audit_of(drawn, "--set", "train.lr=1e-12"))
+    words = ["--set", "train.lr=1e-12", "--score", "belief"]
+    answer = call(capsys, monkeypatch, *audit_of(drawn, *words))
     assert answer.code == 0, answer.err
     assert "pairs is flagged" in answer.out
     assert "next:" not in answer.out
     assert not any(pyarrow.csv.read_csv("pairs-audit/audit.csv")["suspect"].to_pylist())
-    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv")
+    answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", "--score", "belief")
     assert answer.code == 2
     assert "nothing can be estimated" in answer.err
     assert "--threshold" in answer.err
     assert not (tmp_path / "cleaned.csv").exists()
-    for words in (["--mark"], ["--threshold", "0.2", "--overwrite"]):
-        answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", *words)
+    for more in (["--mark"], ["--threshold", "0.2", "--overwrite"]):
+        answer = call(capsys, monkeypatch, "clean", "pairs-audit/run", "-o", "cleaned.csv", "--score", "belief", *more)
         assert answer.code == 0, answer.err
-    answer = call(capsys, monkeypatch, *audit_of(drawn, "--set", "train.lr=1e-12", "--threshold", "0.2"))
-    assert "crcl clean pairs-audit/run -o CLEANED.csv --threshold 0.2" in answer.out
+    answer = call(capsys, monkeypatch, *audit_of(drawn, *words, "--threshold", "0.2"))
+    assert "crcl clean pairs-audit/run -o CLEANED.csv --threshold 0.2 --score belief" in answer.out
 
 
 def test_endings_in_capitals_are_tables_too(

@@ -328,7 +328,10 @@ def test_a_table_without_the_columns_is_refused_with_those_it_has(tmp_path: Path
 def test_an_image_without_features_is_refused_with_its_row_and_the_nearest(tmp_path: Path, train: Refused) -> None:
     table = write_table(tmp_path, "image,caption,split\na.jpg,a dog,train\nb.jpeg,a cat,train\na.jpg,x,dev\n")
     message = train(table)
-    assert f"{table}:row 2: image 'b.jpeg' has no features: it is not in {tmp_path / 'ids.txt'}" in message
+    assert (
+        f"{table}:row 2 (the first is 1): image 'b.jpeg' has no features: it is not in {tmp_path / 'ids.txt'}"
+        in message
+    )
     assert "(did you mean 'b.jpg'?)" in message
 
 

@@ -1,6 +1,7 @@
 """The command line: each command from start to end, its help, its exit codes."""
 
 import importlib
+import inspect
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from reading import read
 from tiny import Answer, Stop, StopAfter, call, command, environment, room, small_config, train_command, write_folder
 
 from crcl import __version__, cli, config
+from crcl.cli.audit import audit
 from crcl.data import noise
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.metrics import retrieval
@@ -92,6 +94,26 @@ def test_a_command_that_is_not_there_gives_the_nearest(crcl: Crcl) -> None:
     assert "No such command 'trian'. Did you mean 'train'?" in answer.err
 
 
+def test_the_help_of_an_audit_begins_with_what_most_audits_need_and_has_every_option(crcl: Crcl) -> None:
+    told = crcl("audit", "--help").out
+    panels = re.split(r"─ ([A-Z][\w, ]+) ─", told)
+    assert panels[1::2] == [
+        "Arguments",
+        "Options",
+        "Which pairs are flagged",
+        "Training, given data and not a run",
+        "Files of features and names of columns",
+        "Machine",
+    ]
+    assert len(panels[0].splitlines()) < 16
+    first = re.findall(r"│ (--[a-z-]+)", panels[4])
+    assert first[:5] == ["--images", "--model", "--quick", "--out", "--report"]
+    assert "Columns: row (in the data, from 0)" in " ".join(panels[-1].split())
+    options = {f"--{name.replace('_', '-')}" for name in inspect.signature(audit).parameters} - {"--source"}
+    named = {"--output": "--out", "--settings": "--set"}
+    assert {named.get(option, option) for option in options} <= set(re.findall(r"--[a-z-]+", told))
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_each_command_has_an_example(crcl: Crcl, name: str) -> None:
     answer = crcl(name, "--help")
@@ -109,7 +131,8 @@ def test_train_and_audit_as_real_processes(tmp_path: Path) -> None:
     answer = command(*train_command(data, tmp_path / "run"))
     assert answer.code == 0, answer.err
     assert f"crcl evaluate {tmp_path / 'run'}" in answer.out  # what to do next
-    lines = answer.err.splitlines()
+    note, *lines = answer.err.splitlines()
+    assert note.startswith("note: dev rSum is retrieval")
     assert len(lines) == 3  # plain lines, one per epoch, where there is no terminal
     assert all(re.match(r"piece \d/2 epoch \d/\d  loss .* dev rSum .* mean belief", line) for line in lines)
     answer = command("audit", str(tmp_path / "run"), "-o", str(tmp_path / "suspects.csv"))

@@ -17,14 +17,14 @@ from crcl.terminal import Terminal, is_follower
 from crcl.training.inputs import moved_data, open_run_data
 
 AnyRun = Run | Model | str | Path
-"""A run, opened or as a path."""
+"""A run, opened or as a path; the folder of an audit stands for the run in it."""
 Settings = Mapping[str, Any] | Sequence[str] | None
 """Settings of a training: a mapping of dotted keys, or `key=value` texts; `crcl.info()` lists all keys."""
 Shown = bool | Progress
 """True shows progress on the terminal, False shows none; a `Progress` of your own receives it."""
 CANDIDATES = 100
 """How many candidates a second run ranks again, if nothing else is said."""
-_WITHIN = ("run", "quick")  # runs in the folder of an audit
+_WITHIN = ("run", "quick")  # runs in the folder of an audit; where there are both, the first one is meant
 
 
 def receiver(shown: Shown) -> Progress:
@@ -49,20 +49,18 @@ def is_run(data: Any) -> bool:
 
 
 def path_of(run: AnyRun) -> Path:
-    """The folder of a run."""
-    return run.run.path if isinstance(run, Model) else run.path if isinstance(run, Run) else Path(run)
-
-
-def run_within(run: AnyRun) -> AnyRun:
-    """The run itself, or that of the folder of an audit."""
-    if not isinstance(run, str | Path) or (Path(run) / "config.json").exists():
-        return run
-    return next((path for path in (path_of(run) / name for name in _WITHIN) if (path / "config.json").exists()), run)
+    """The folder of a run; of the folder of an audit, that of the run in it."""
+    if isinstance(run, Run | Model):
+        return run.run.path if isinstance(run, Model) else run.path
+    folder = Path(run)
+    if (folder / "config.json").exists():
+        return folder
+    return next((folder / name for name in _WITHIN if (folder / name / "config.json").exists()), folder)
 
 
 def verdicts_path(verdicts: AnyRun | None) -> str | None:
     """The run folder or the file of verdicts as a setting of a training."""
-    return None if verdicts is None else str(path_of(run_within(verdicts)).absolute())
+    return None if verdicts is None else str(path_of(verdicts).absolute())
 
 
 def open_model(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from crcl import distributed
-from crcl.api.common import Shown, pairs_of, path_of, receiver
+from crcl.api.common import Shown, is_run, pairs_of, path_of, receiver
 from crcl.auditing.making import Models, make_texts, report_skipped
 from crcl.config import describe_keys
 from crcl.data import noise as noise_index
@@ -110,8 +110,10 @@ def info(path: Any = None) -> list[tuple[str, ...]]:
             return [*remote.facts()]
     if isinstance(path, Run | Model):
         path = path_of(path)
-    if isinstance(path, str | Path) and is_index(path):
-        return [*Index.open(path).facts()]
+    if isinstance(path, str | Path):
+        if is_index(path):
+            return [*Index.open(path).facts()]
+        path = path_of(path) if is_run(path) else path
     return [*describe(path if isinstance(path, str | Path) else pairs_of(path))]
 
 

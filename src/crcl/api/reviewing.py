@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crcl.api.common import AnyRun, path_of, run_data, run_within
+from crcl.api.common import AnyRun, path_of, run_data
 from crcl.data.split import Split
 from crcl.runs.describe import stored_config
 from crcl.runs.exchange.files import COLUMNS, check_ending, given_lines, read_table, write_verdicts
@@ -78,6 +78,6 @@ def import_verdicts(run: AnyRun, source: Any, *, reviewer: str = IMPORTED, data:
 
 def _opened(run: AnyRun, data: Any) -> tuple[Run, Split]:
     """A run, and its pairs as they are shown."""
-    opened = Run.open(path_of(run_within(run)))
+    opened = Run.open(path_of(run))
     config = stored_config(opened)
     return opened, audited_pairs(opened, config, run_data(config, data))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from crcl.api.common import AnyRun, Shown, how_many_candidates, open_model, receiver, run_data
+from crcl.api.common import AnyRun, Shown, how_many_candidates, open_model, path_of, receiver, run_data
 from crcl.auditing.making import recorded_image_folder, with_features_as
 from crcl.data.pairs import Pairs
 from crcl.data.pictures.base import Pictures
@@ -267,8 +267,7 @@ def _second_stage(model: Model, hits: list[Hit], asked: _Asked, data: Any) -> li
 
 def _pictures(about: About, run: AnyRun | None, data: Any) -> Pictures | None:
     """Where the images of an index lie; None if that is unknown."""
-    where = _run_of(about) if run is None else run.run.path if isinstance(run, Model) else run
-    config = stored_config(where if isinstance(where, Run) else Run.open(where))
+    config = stored_config(Run.open(path_of(_run_of(about) if run is None else run)))
     pairs = run_data(config, (about.data or None) if data is None else data)
     recorded = recorded_image_folder(None if pairs.location is None else pairs.location.features)
     return pairs.pictures if recorded is None else Files(recorded)

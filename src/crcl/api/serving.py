@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crcl.api.auditing import audit as audit_of
-from crcl.api.common import AnyRun, Shown, check_whole, open_model, receiver, run_within
+from crcl.api.common import AnyRun, Shown, check_whole, open_model, receiver
 from crcl.auditing.result import Audit
 from crcl.errors import InputError
 
@@ -85,7 +85,7 @@ def serve(
     check_whole(port, "port")
     listening = serving.listen(host, port)
     try:
-        opened = None if isinstance(run, Audit) else open_model(run_within(run), device=device, memory=memory)
+        opened = None if isinstance(run, Audit) else open_model(run, device=device, memory=memory)
         if isinstance(run, Audit):
             given = {"data": data, "images": images, "threshold": threshold, "precision": precision, "score": score}
             found = _unchanged(run, given)

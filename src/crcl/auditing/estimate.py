@@ -17,7 +17,7 @@ from scipy.special import betaincinv
 
 from crcl.auditing.review.verified import Verified
 from crcl.auditing.scores.mixture import FAR, NEAR, Bins, rate_of
-from crcl.auditing.scores.resampling import RESAMPLES, best_place, precision_interval, too_high
+from crcl.auditing.scores.resampling import RESAMPLES, best_place, precision_interval, share_interval, too_high
 
 FEWEST = 20
 """The smallest number of decoys for an estimate."""
@@ -116,9 +116,8 @@ class Estimate:
         mismatched = max(self.rate * len(self.correspondence), 1.0)
         worth = 1 / (1 / len(self.decoys) + 1 / mismatched)
         raw, recall = float((self.decoys < threshold).mean()), self._recall(threshold)
-        low = float(betaincinv(recall * worth + 0.5, (1 - recall) * worth + 0.5, 0.025))
-        high = float(betaincinv(raw * worth + 0.5, (1 - raw) * worth + 0.5, 0.975))
-        low, high = max(min(low, recall) - (raw - recall), 0.0), max(high, recall)
+        low, high = share_interval(recall, worth)[0], share_interval(raw, worth)[1]
+        low = max(low - (raw - recall), 0.0)
         if self.known is not None:
             count, total = int((self.correspondence < threshold).sum()), self.rate * len(self.correspondence)
             low, high = (self.known.split(threshold, count, total, one).recall for one in (low, high))

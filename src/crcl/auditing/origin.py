@@ -50,7 +50,7 @@ class Origin:
             return []
         held_out, empty, skipped = self.data.unjudged(pairs)
         parts = [
-            (held_out, "rows held out"),
+            (held_out, f"row{'' if held_out == 1 else 's'} held out"),
             (empty, "without an image or a caption"),
             (skipped, f"image{'' if skipped == 1 else 's'} skipped"),
         ]

@@ -18,11 +18,12 @@ from crcl.auditing.origin import Origin, explain, suggest_more
 from crcl.auditing.reasons import Reasons
 from crcl.auditing.report.page import Details, write_report
 from crcl.auditing.review.telling import about_verdicts, verdict_column
+from crcl.auditing.scores.interval import Interval, unless_vague
 from crcl.auditing.scores.telling import about_kinds, about_score, about_training, scores_table
-from crcl.auditing.summary import Interval, caveats, precision_at, recall_at, summary, unread
+from crcl.auditing.summary import about_decoys, caveats, precision_at, rate_of, recall_at, summary, unread
 from crcl.auditing.thresholds import Choice, Correspondences, choose_threshold, refuse_unsure
 from crcl.data.pictures.base import Pictures
-from crcl.errors import InputError
+from crcl.errors import InputError, Spell, python_spelling, spelled
 from crcl.metrics import Detection
 from crcl.progress import SILENT, Progress
 from crcl.runs.folder import Run
@@ -75,23 +76,22 @@ class Audit:
     @property
     def rate(self) -> Interval | None:
         """Estimated share of mismatched pairs, with its interval."""
-        found = self.estimate
-        return None if found is None else Interval(found.rate, found.low, found.high)
+        return None if self.estimate is None else rate_of(self.estimate)
 
     @property
     def precision(self) -> Interval | None:
-        """Estimated share of the suspects that are mismatched, with its interval; None where nothing is flagged."""
-        return None if self.estimate is None else precision_at(self.estimate, self.threshold)
+        """Estimated share of the suspects that are mismatched; None if nothing is flagged, or its interval too wide."""
+        return None if self.estimate is None else unless_vague(precision_at(self.estimate, self.threshold))
 
     @property
     def recall(self) -> Interval | None:
-        """Estimated share of the mismatched pairs that are suspects, with its interval."""
-        return None if self.estimate is None else recall_at(self.estimate, self.threshold)
+        """Estimated share of the mismatched pairs that are suspects, with its interval; None where that is too wide."""
+        return None if self.estimate is None else unless_vague(recall_at(self.estimate, self.threshold))
 
     @property
-    def recalls(self) -> dict[str, float]:
-        """Share of decoys that are flagged, by their kind: `random`, and `near` and `swap` where there are such."""
-        return self._correspondences.recall(self.threshold)
+    def recalls(self) -> dict[str, Interval | None]:
+        """Share of decoys that are flagged, by kind: `random`, `near`, `swap`; None where its interval is too wide."""
+        return {kind: unless_vague(found) for kind, found in self._correspondences.recall(self.threshold).items()}
 
     @property
     def score(self) -> str:
@@ -186,8 +186,7 @@ class Audit:
     @property
     def can_clean(self) -> bool:
         """Whether `clean` works: the data must be on disk, in a layout that can be written."""
-        location = self._origin.data.location
-        return location is not None and can_write(location)
+        return (location := self._origin.data.location) is not None and can_write(location)
 
     @property
     def suffix(self) -> str:
@@ -205,17 +204,19 @@ class Audit:
         return [*found, *unjudged, *self._judged_by(), *self.duplicates.sentences()]
 
     def _judged_by(self) -> list[str]:
-        found, doubtful = self._correspondences, self.estimate is not None and self.estimate.doubtful
+        found = self._correspondences
+        how = {"doubtful": found.doubtful, "blind": found.blind, "vague": found.vague is not None}
         return [
             *about_verdicts(found, self.threshold),
-            *(about_kinds(self.recalls) if self.suspect_count else []),
-            *about_score(found.score, found.ratings, doubtful=doubtful, unsure=self.unsure),
+            *(about_kinds(found.recall(self.threshold)) if self.suspect_count else []),
+            *about_score(found.score, found.ratings, **how),
             *([] if self.unsure else about_training(found.ratings)),
         ]
 
-    def caveats(self) -> list[str]:
-        """Reasons to trust the threshold less than the order of the pairs, in sentences."""
-        return [*caveats(self.findings, self.estimate), *unread(self.run.made)]
+    def caveats(self, spell: Spell = python_spelling) -> list[str]:
+        """Reasons to trust the numbers less, and what helps, in sentences; `spell` writes names of parameters."""
+        advice = (spelled(one, spell) for one in about_decoys(self.estimate, self.threshold))
+        return [*caveats(self.findings, self.estimate), *unread(self.run.made), *advice]
 
     def at(
         self,
@@ -304,7 +305,7 @@ class Audit:
                 pictures=self._origin.pictures,
                 remarks=[*self._judged_by(), *remarks, *unjudged],
                 next_step=next_step,
-                details=Details(self.duplicates, self.why, self.scores, self.recalls),
+                details=Details(self.duplicates, self.why, self.scores, self._correspondences.recall(self.threshold)),
                 about=[("data", self.name), ("run", self._origin.conditions)],
                 advance=advance,
             )

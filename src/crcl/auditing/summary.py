@@ -6,33 +6,15 @@ import numpy as np
 
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings
+from crcl.auditing.scores.interval import Interval, percent, told
+from crcl.auditing.scores.resampling import precision_interval
 
 LOW_MEAN = 0.2
 """Mean correspondence below which a fixed threshold says little."""
-
-
-class Interval(float):
-    """An estimate with its 95 % interval.
-
-    Example:
-        >>> rate = Interval(0.188, 0.177, 0.197)
-        >>> rate
-        0.188 (0.177 to 0.197)
-        >>> rate < 0.2, rate.low
-        (True, 0.177)
-    """
-
-    low: float
-    high: float
-
-    def __new__(cls, value: float, low: float, high: float) -> "Interval":
-        """A float that also has `low` and `high`."""
-        made = super().__new__(cls, value)
-        made.low, made.high = low, high
-        return made
-
-    def __repr__(self) -> str:
-        return f"{float(self):.3g} ({self.low:.3g} to {self.high:.3g})"
+WIDE, GAIN = 0.25, 0.75
+"""A wider interval of the precision should be narrowed, if so much of it or less would be left."""
+ENOUGH_DECOYS, MOST_DECOYS, LEARNT_FROM = 2000, 0.33, 750
+"""More decoys than so many are not needed, nor a larger share of them; from how many pairs on more of them help."""
 
 
 def summary(audit: Findings, estimate: Estimate | None = None, *, unsure: str = "") -> list[str]:
@@ -47,18 +29,12 @@ def summary(audit: Findings, estimate: Estimate | None = None, *, unsure: str = 
     if not audit.has_correspondence:
         return [f"The run has no correspondences: its {pairs:,} pairs are ordered by similarity, and none is flagged."]
     if estimate is not None:
-        low, high = (f"{100 * bound:.1f}" for bound in (estimate.low, estimate.high))
-        at_threshold = estimate.at(audit.threshold)
-        interval = precision_interval(audit, estimate)
-        expected = recall_at(estimate, audit.threshold)
+        precision = precision_at(estimate, audit.threshold)
+        recall = recall_at(estimate, audit.threshold)
         an, most = ("At most an", "at most ") if estimate.doubtful else ("An", "")
-        sure = (
-            f"estimated precision {most}{percent(at_threshold.precision)}{interval and f' ({interval})'}, "
-            f"recall {percent(expected)} ({bounds(expected)})"
-        )
-        rate = f"{percent(estimate.rate, 1)} ({low}–{high})"
+        sure = f"estimated precision {most}{told(precision)}, recall {told(recall)}"
         found = [
-            f"{an} estimated {rate} of {pairs:,} pairs are mismatched. At threshold "
+            f"{an} estimated {told(rate_of(estimate), 1)} of {pairs:,} pairs are mismatched. At threshold "
             + (f"{at}, {flagged:,} are flagged: {sure}." if flagged else f"{at}, none is flagged.")
         ]
     elif unsure and not audit.threshold:
@@ -70,9 +46,9 @@ def summary(audit: Findings, estimate: Estimate | None = None, *, unsure: str = 
         found = [f"At threshold {at}, {flagged:,} of {pairs:,} pairs ({percent(flagged / pairs, 1)}) are flagged."]
     truth = true_numbers(audit)
     if truth is not None:
-        rate, precision, recall = (percent(value, 1) for value in truth)
+        wrong, right, seen = (percent(value, 1) for value in truth)
         found.append(
-            f"The truth is known from injected noise: {rate} are mismatched; precision is {precision}, recall {recall}."
+            f"The truth is known from injected noise: {wrong} are mismatched; precision is {right}, recall {seen}."
         )
     return found
 
@@ -91,6 +67,29 @@ def caveats(audit: Findings, estimate: Estimate | None = None) -> list[str]:
     ]
 
 
+def more_decoys(estimate: Estimate, threshold: float) -> float | None:
+    """The share of decoys that would narrow the interval of the precision; None where it is narrow, or would stay wide.
+
+    That is as with so many decoys like these, pairs being the same. Decoys are wrong captions in the training too:
+    among few pairs this loses what their number gains (measured on drawn scenes).
+    """
+    pairs, count = len(estimate.correspondence), len(estimate.decoys)
+    share = min(MOST_DECOYS, round(ENOUGH_DECOYS / pairs, 2))
+    now, number = precision_at(estimate, threshold), int(share * pairs)
+    if now is None or estimate.known is not None or pairs < LEARNT_FROM or number < 1.5 * count:
+        return None
+    low, high = precision_interval(estimate.correspondence, estimate.decoys, threshold, number=number)
+    width = now.high - now.low
+    return share if width > WIDE and high - low < GAIN * width else None
+
+
+def about_decoys(estimate: Estimate | None, threshold: float) -> list[str]:
+    """That more decoys would narrow the interval of the precision, where they would; names of parameters in braces."""
+    share = None if estimate is None else more_decoys(estimate, threshold)
+    told = "More decoys would narrow the interval of the precision: audit again with a share of"
+    return [] if share is None else [f"{told} {share:g} ({{decoys}})."]
+
+
 def unread(made: dict[str, Any]) -> list[str]:
     """How many captions were cut, in a sentence; `made` is what a run knows of its features."""
     text = made.get("text")
@@ -103,6 +102,11 @@ def unread(made: dict[str, Any]) -> list[str]:
     ]
 
 
+def rate_of(estimate: Estimate) -> Interval:
+    """The estimated share of mismatched pairs with its interval."""
+    return Interval(estimate.rate, estimate.low, estimate.high)
+
+
 def precision_at(estimate: Estimate, threshold: float) -> Interval | None:
     """The estimated precision at a threshold with its interval; None where nothing is flagged."""
     interval = estimate.precision_interval(threshold)
@@ -112,20 +116,9 @@ def precision_at(estimate: Estimate, threshold: float) -> Interval | None:
     return Interval(value, float(np.fmin(interval[0], value)), float(np.fmax(interval[1], value)))
 
 
-def precision_interval(audit: Findings, estimate: Estimate) -> str:
-    """The interval of the estimated precision in percent, such as `84–92`; empty where nothing is flagged."""
-    found = precision_at(estimate, audit.threshold)
-    return "" if found is None else bounds(found)
-
-
 def recall_at(estimate: Estimate, threshold: float) -> Interval:
     """The estimated recall at a threshold with its interval."""
     return Interval(estimate.at(threshold).recall, *estimate.recall_interval(threshold))
-
-
-def bounds(found: Interval) -> str:
-    """An interval of a share in percent, such as `84–92`."""
-    return f"{100 * found.low:.0f}–{100 * found.high:.0f}"
 
 
 def true_numbers(audit: Findings) -> tuple[float, float, float] | None:
@@ -144,8 +137,3 @@ def true_curves(correspondence: np.ndarray, truth: np.ndarray, thresholds: np.nd
     found = np.searchsorted(np.sort(correspondence[~truth]), at).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         return found / flagged, found / (~truth).sum()
-
-
-def percent(share: float, decimals: int = 0) -> str:
-    """A share as `12 %`, or `unknown` for NaN."""
-    return f"{100 * share:.{decimals}f} %" if np.isfinite(share) else "unknown"

@@ -9,8 +9,11 @@ import numpy as np
 from crcl.auditing.estimate import FEWEST, Estimate, distinguishable, estimate
 from crcl.auditing.findings import THRESHOLD
 from crcl.auditing.scores.calibration import wrong_probability
+from crcl.auditing.scores.interval import Interval, told
 from crcl.auditing.scores.of_run import Scores, stored_scores
 from crcl.auditing.scores.rating import Rating
+from crcl.auditing.scores.resampling import share_interval
+from crcl.auditing.summary import rate_of, recall_at
 from crcl.errors import InputError
 from crcl.progress import Progress
 from crcl.runs.exchange.known import Known
@@ -38,6 +41,19 @@ class Correspondences:
     """What verdicts said of the pairs when the training began; they are in the correspondences already."""
     without: Estimate | None = None
     """The estimate by decoys alone, where verdicts are known."""
+    vague: Estimate | None = None
+    """The estimate where its rate may be nearly anything, so that it is not told: `estimate` is None there."""
+
+    @property
+    def blind(self) -> bool:
+        """Whether decoys are believed as much as pairs, or too few to tell."""
+        return bool(self.unsure) and self.vague is None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether most pairs lie among the decoys."""
+        found = self.estimate or self.vague
+        return found is not None and found.doubtful
 
     def p_wrong(self) -> np.ndarray | None:
         """(N,) probability that each pair is mismatched; None without an estimate."""
@@ -47,10 +63,17 @@ class Correspondences:
         wrong = wrong_probability(found.correspondence, found.decoys, found.rate)
         return wrong if self.known is None else 1 - self.known.over(1 - wrong)
 
-    def recall(self, threshold: float) -> dict[str, float]:
-        """Estimated recall at a threshold, by kind of decoy; without `random` where there is no estimate."""
-        random = {} if self.estimate is None else {"random": self.estimate.at(threshold).recall}
-        return random | {kind: float((found < threshold).mean()) for kind, found in self.other_decoys.items()}
+    def recall(self, threshold: float) -> dict[str, Interval]:
+        """Estimated recall at a threshold with its interval, by kind of decoy; without `random` if none is estimated.
+
+        That of near and swap decoys is the share of so many decoys, with the binomial interval of Jeffreys.
+        """
+        random = {} if self.estimate is None else {"random": recall_at(self.estimate, threshold)}
+        shares = {kind: float((found < threshold).mean()) for kind, found in self.other_decoys.items()}
+        return random | {
+            kind: Interval(share, *share_interval(share, len(self.other_decoys[kind])))
+            for kind, share in shares.items()
+        }
 
 
 def read_correspondences(run: Run, score: str | None = None) -> Correspondences:
@@ -63,10 +86,19 @@ def read_correspondences(run: Run, score: str | None = None) -> Correspondences:
     known = Known.read(run.path, pairs=run.sizes["pairs"], images=run.sizes["images"])
     found = _judged(run, score, known)
     if known is None or found.correspondence is None:
-        return found
+        return _without_vague(found)
     with_known = None if found.estimate is None else found.estimate.with_known(known.wrong, known.right)
     told = known.over(found.correspondence)
-    return replace(found, correspondence=told, estimate=with_known, known=known, without=found.estimate)
+    return _without_vague(replace(found, correspondence=told, estimate=with_known, known=known, without=found.estimate))
+
+
+def _without_vague(found: Correspondences) -> Correspondences:
+    """The same without an estimate whose rate may be nearly anything; `unsure` says so."""
+    estimated = found.estimate
+    if estimated is None or not (rate := rate_of(estimated)).vague:
+        return found
+    why = f"{len(estimated.decoys):,} decoys say no more than that {told(rate)} are mismatched"
+    return replace(found, estimate=None, unsure=why, vague=estimated)
 
 
 def _judged(run: Run, score: str | None, known: Known | None) -> Correspondences:

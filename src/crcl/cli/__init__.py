@@ -100,7 +100,8 @@ def _load(name: str) -> Any:
     """The command with its options, built by typer from the function of its module."""
     module = "import_" if name == "import" else name  # a keyword of Python
     alone = typer.Typer(**_APPEARANCE)
-    alone.command(name)(getattr(import_module(f"crcl.cli.{module}"), module))
+    found = import_module(f"crcl.cli.{module}")
+    alone.command(name, epilog=getattr(found, "EPILOG", None))(getattr(found, module))
     return typer.main.get_command(alone)
 
 

@@ -10,9 +10,10 @@ import typer
 import crcl
 from crcl import config
 from crcl.api.auditing import audit_folder
+from crcl.api.common import path_of
 from crcl.auditing.audit import SUGGESTED, check_outputs
 from crcl.auditing.result import Audit
-from crcl.cli.console import say, show_next, shown
+from crcl.cli.console import say, show_next, shown, spell
 from crcl.cli.options import (
     CaptionColumn,
     Device,
@@ -42,7 +43,30 @@ from crcl.matchers import MATCHERS
 from crcl.runs.folder import Run
 from crcl.terminal import is_follower
 
-TRAINING = "Given data, not a run"
+TRAINING = "Training, given data and not a run"
+EPILOG = """
+The method is relink, with a network or, below 4,000 pairs, by its linear model alone; --set method=crcl trains
+CRCL.
+
+Several scores judge the pairs, such as the belief after training, that of a linear model, or the cosine of vectors of
+one model. The one that tells decoys from pairs best is taken, and told; --score takes another. A quick look without a
+network comes first, and --quick stops there; after a training, what it added is told.
+
+Without --precision, --threshold, --keep and --wrong-at-most, the threshold has the best estimated F1; without decoys
+it is the method's own: 0.1 for crcl and gsc, 0.5 for relink and for methods that divide the pairs. Where the decoys
+allow no estimate, because they are few or have correspondences as high as the pairs, or because nearly any share of
+the pairs may be mismatched, no pair is flagged.
+
+Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity; p_wrong,
+the probability that the pair is mismatched, where decoys allow an estimate; truth where known; for suspects reason
+and fix, which say why and what would repair the pair, least_sentence, which of several fits the image least, and
+other images and captions, with the beliefs in these (relink) or their similarities; score_NAME, each score. A table's
+held-out rows are not trained on, and so not judged.
+
+Copies of images and captions are listed in duplicates.csv beside the table, and told in columns copy_of, near_copy_of
+and generic_caption, where there are any.
+"""
+"""What `--help` says after the options."""
 WITHOUT_THRESHOLD = ("auroc", "average_precision")
 """Scores against the truth that need no threshold."""
 
@@ -52,9 +76,21 @@ def audit(
         Path,
         typer.Argument(
             metavar="RUN_OR_DATA",
-            help="A run folder; or data to train on first: a table, embeddings, hub:USER/NAME, the field's layout.",
+            help="A run folder or that of an audit; or data to train on first: a table, embeddings, hub:USER/NAME, "
+            "the field's layout.",
         ),
     ],
+    images: Images = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="CLIP, SigLIP or DINOv2, for images and, if it can, captions: a saved model's folder or a hub name."
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Train no network: scores that need none, in a minute."),
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--out", help="Table to write (.csv or .parquet); audit.csv, if not given.")
     ] = None,
@@ -64,21 +100,28 @@ def audit(
     keep: Keep = None,
     wrong_at_most: WrongAtMost = None,
     score: Score = None,
-    images: Images = None,
     suggest: Annotated[
         int, typer.Option(min=0, help="How many suspects, the worst first, get suggestions of what would match.")
     ] = SUGGESTED,
-    device: Device = "auto",
-    memory: Memory = None,
-    dtype: Dtype = None,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Train no network: scores that need none, in a minute.", rich_help_panel=TRAINING),
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where features, run, table and report go; NAME-audit, if not given.", rich_help_panel=TRAINING
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Train again, in place of an earlier audit.", rich_help_panel=TRAINING)
     ] = False,
-    model: Annotated[
+    decoys: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Known mismatches to add, as a share of the pairs; {SHARE:g}, if not given.", rich_help_panel=TRAINING
+        ),
+    ] = None,
+    decoy_kinds: Annotated[
         str | None,
         typer.Option(
-            help="CLIP, SigLIP or DINOv2, for images and, if it can, captions: a saved model's folder or a hub name.",
+            help=f"Kinds of them, separated by commas: {', '.join(KINDS)}; all from 2,000 pairs on, else random.",
             rich_help_panel=TRAINING,
         ),
     ] = None,
@@ -99,39 +142,17 @@ def audit(
         str | None,
         typer.Option(help=f"By the data if not given: {', '.join(MATCHERS)}.", rich_help_panel=TRAINING),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where features, run, table and report go; NAME-audit, if not given.", rich_help_panel=TRAINING
-        ),
-    ] = None,
-    decoys: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Known mismatches to add, as a share of the pairs; {SHARE:g}, if not given.", rich_help_panel=TRAINING
-        ),
-    ] = None,
-    decoy_kinds: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Kinds of them, separated by commas: {', '.join(KINDS)}; all from 2,000 pairs on, else random.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
             help=f"How to train, by the data if not given: {', '.join(config.presets())}.", rich_help_panel=TRAINING
         ),
     ] = None,
-    verdicts: Verdicts = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of weights, batches and decoys.", rich_help_panel=TRAINING)
     ] = None,
+    verdicts: Verdicts = None,
     settings: Settings = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Train again, in place of an earlier audit.", rich_help_panel=TRAINING)
-    ] = False,
     data: MovedData = None,
     features: Features = None,
     text_features: TextFeatures = None,
@@ -139,31 +160,16 @@ def audit(
     image_column: ImageColumn = "image",
     caption_column: CaptionColumn = "caption",
     layout: Layout = None,
+    device: Device = "auto",
+    memory: Memory = None,
+    dtype: Dtype = None,
 ) -> None:
     """Which pairs are wrong, how sure is that, what would match instead, and how many are wrong in all.
 
     Example: `crcl audit pairs.csv --images photos --model openai/clip-vit-base-patch32`, or `crcl audit runs/first`
 
     Given data, the audit makes features and trains first, with decoys: known mismatches, from which it estimates its
-    precision and recall. Every step is saved, and the same command resumes it, so another --precision is quick. The
-    method is relink, with a network or, below 4,000 pairs, by its linear model alone; --set method=crcl trains CRCL.
-
-    Several scores judge the pairs, such as the belief after training, that of a linear model, or the cosine of vectors
-    of one model. The one that tells decoys from pairs best is taken, and told; --score takes another. A quick look
-    without a network comes first, and --quick stops there; after a training, what it added is told.
-
-    Without --precision, --threshold, --keep and --wrong-at-most, the threshold has the best estimated F1; without
-    decoys it is the method's own: 0.1 for crcl and gsc, 0.5 for relink and for methods that divide the pairs. Where the
-    decoys allow no estimate, because they are few or have correspondences as high as the pairs, no pair is flagged.
-
-    Columns: row (in the data, from 0), image, caption, correspondence (0 suspect, 1 match), suspect, similarity;
-    p_wrong, the probability that the pair is mismatched, where decoys allow an estimate; truth where known; for
-    suspects reason and fix, which say why and what would repair the pair, least_sentence, which of several fits the
-    image least, and other images and captions, with the beliefs in these (relink) or their similarities; score_NAME,
-    each score. A table's held-out rows are not trained on, and so not judged.
-
-    Copies of images and captions are listed in duplicates.csv beside the table, and told in columns copy_of,
-    near_copy_of and generic_caption, where there are any.
+    precision and recall. Every step is saved, and the same command resumes it, so another --precision is quick.
     """
     given_data = layout_of(source, layout) is not None
     if given_data:
@@ -171,7 +177,7 @@ def audit(
         run = home / ("quick" if quick else "run")
         output, report = output or home / "audit.csv", report or home / "report"
     else:
-        run, output = Run.open(source).path, output or source / "audit.csv"
+        run, output = Run.open(path_of(source)).path, output or source / "audit.csv"
     check_outputs(output, report, source)
     pairs = (
         source
@@ -232,7 +238,7 @@ def _write(found: Audit, output: Path, report: Path | None, run: Path) -> None:
     found.write(output)
     for sentence in found.summary():
         say(sentence)
-    for sentence in found.caveats():
+    for sentence in found.caveats(spell):
         shown.note(sentence)
     scores = found.detection
     if scores is not None:

@@ -24,7 +24,7 @@ from crcl.errors import InputError
 
 
 def clean(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, or the folder of an audit (NAME-audit).")],
     output: Annotated[Path, typer.Option("-o", "--out", help="File or folder to write, in the layout of the data.")],
     threshold: Threshold = None,
     precision: Precision = None,

@@ -16,7 +16,7 @@ from crcl.retrieval.two_stages import EvaluatedInStages
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are an ensemble: mean of similarities.")],
+    runs: Annotated[list[Path], typer.Argument(help="Runs or audits; several are an ensemble: mean of similarities.")],
     split: Annotated[str, typer.Option(help="Split to evaluate on.")] = "test",
     folds: Annotated[int, typer.Option(help="Average over so many consecutive parts of the images (COCO 1K: 5).")] = 1,
     rerank: Annotated[

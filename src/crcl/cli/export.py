@@ -11,7 +11,7 @@ from crcl.cli.options import Overwrite
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, or the folder of an audit (NAME-audit).")],
     output: Annotated[
         Path | None,
         typer.Option(

@@ -15,7 +15,7 @@ _TO = "--to"
 
 
 def index(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, or the folder of an audit (NAME-audit).")],
     data: Annotated[Path | None, typer.Argument(help="Other data, or the run's data if it has moved.")] = None,
     images: Annotated[
         Path | None, typer.Option(help="Folder of the image files of other data without features.")

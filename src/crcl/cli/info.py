@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 import crcl
+from crcl.api.common import path_of
 from crcl.cli.console import out, say
 from crcl.cli.options import CaptionColumn, Features, Ids, ImageColumn, Layout, TextFeatures, pairs_of
 from crcl.data.sources import layout_of
@@ -18,7 +19,8 @@ from crcl.runs.card import model_card
 
 def info(
     path: Annotated[
-        str | None, typer.Argument(help="Data, a run folder or an index; all settings, if not given.")
+        str | None,
+        typer.Argument(help="Data, a run, an audit or an index: its path; all settings, if not given."),
     ] = None,
     card: Annotated[
         bool, typer.Option("--card", help="A model card of the run as Markdown: data, noise, settings, scores, limits.")
@@ -37,7 +39,7 @@ def info(
     if card:
         if path is None:
             raise InputError("a model card describes a run", hint="name a run folder")
-        print(model_card(Path(path)), end="")
+        print(model_card(path_of(path)), end="")
         return
     if path is None:
         table = Table("key", "type", "default", "meaning", box=None, pad_edge=False)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import crcl
+from crcl.api.common import path_of
 from crcl.auditing.scores.of_run import MEANINGS
 from crcl.data.pairs import Pairs
 from crcl.data.sources import LAYOUTS
@@ -14,6 +15,8 @@ from crcl.runs.folder import Run
 from crcl.training.inputs import moved_data
 
 FILES = "Files of features and names of columns"
+FLAGGED = "Which pairs are flagged"
+MACHINE = "Machine"
 
 Data = Annotated[
     Path,
@@ -44,20 +47,39 @@ Layout = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Any setting, e.g. loss.tau=0.03; `crcl info` lists all.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
-Memory = Annotated[float | None, typer.Option(help="GiB for intermediate results; the run's setting, if not given.")]
-Dtype = Annotated[str | None, typer.Option(help="Number type of matrix products: float32 (if not given) or bfloat16.")]
-Threshold = Annotated[float | None, typer.Option(help="Flag all pairs with a lower correspondence, 0 to 1.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=MACHINE)]
+Memory = Annotated[
+    float | None,
+    typer.Option(help="GiB for intermediate results; the run's setting, if not given.", rich_help_panel=MACHINE),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="Number type of matrix products: float32 (if not given) or bfloat16.", rich_help_panel=MACHINE),
+]
+Threshold = Annotated[
+    float | None, typer.Option(help="Flag all pairs with a lower correspondence, 0 to 1.", rich_help_panel=FLAGGED)
+]
 Precision = Annotated[
-    float | None, typer.Option(help="Or flag as many as possible at this estimated precision, e.g. 0.95.")
+    float | None,
+    typer.Option(help="Or flag as many as possible at this estimated precision, e.g. 0.95.", rich_help_panel=FLAGGED),
 ]
 Score = Annotated[
     str | None,
-    typer.Option(help=f"What to judge by; what tells decoys from pairs best, if not given: {', '.join(MEANINGS)}."),
+    typer.Option(
+        help=f"What to judge by; what tells decoys from pairs best, if not given: {', '.join(MEANINGS)}.",
+        rich_help_panel=FLAGGED,
+    ),
 ]
-Keep = Annotated[float | None, typer.Option(help="Or keep this share of the judged pairs, the best, e.g. 0.3.")]
+Keep = Annotated[
+    float | None,
+    typer.Option(help="Or keep this share of the judged pairs, the best, e.g. 0.3.", rich_help_panel=FLAGGED),
+]
 WrongAtMost = Annotated[
-    float | None, typer.Option(help="Or remove as few as possible: at most this share of the kept is wrong, e.g. 0.05.")
+    float | None,
+    typer.Option(
+        help="Or remove as few as possible: at most this share of the kept is wrong, e.g. 0.05.",
+        rich_help_panel=FLAGGED,
+    ),
 ]
 Rerank = Annotated[
     Path | None, typer.Option(help="A second run, of any matcher, which ranks the first candidates again.")
@@ -102,5 +124,5 @@ def moved(
     """The run's data if it has moved or has other features; None if it is where the run's config says."""
     if data is None and features is ids is text_features is None:
         return None
-    config = stored_config(Run.open(run))
+    config = stored_config(Run.open(path_of(run)))
     return moved_data(config, data, features=features, ids=ids, text_features=text_features)

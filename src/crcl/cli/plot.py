@@ -11,7 +11,7 @@ from crcl.cli.options import Device, Features, Ids, Memory, MovedData, TextFeatu
 
 
 def plot(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, or the folder of an audit (NAME-audit).")],
     folder: Annotated[
         Path | None, typer.Option("-o", "--out", help="Folder for the pictures; RUN/plots, if not given.")
     ] = None,

@@ -17,7 +17,7 @@ from crcl.auditing.report.gallery import plain_name, plain_sentence
 from crcl.auditing.result import Audit
 from crcl.auditing.review.drawing import EACH, draw, strata
 from crcl.auditing.review.sample import measure
-from crcl.auditing.summary import Interval
+from crcl.auditing.scores.interval import Interval
 from crcl.errors import InputError
 from crcl.runs.following import Following
 from crcl.runs.verdicts import SAID, Step, Verdict, Verdicts

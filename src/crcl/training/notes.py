@@ -4,6 +4,7 @@ from crcl.config import Config
 from crcl.data.duplicates import shared_images
 from crcl.data.text.subwords import Subwords
 from crcl.data.text.vectors import TextVectors
+from crcl.errors import nth_row
 from crcl.training.training_data import TrainingData
 
 
@@ -31,8 +32,8 @@ def data_notes(data: TrainingData, config: Config) -> list[str]:
         lines.append(f"{unknown} captions have no word {known}: nothing can be learnt from them")
     if several := [row for row, caption in zip(data.clean.rows, data.clean.captions, strict=True) if "\n" in caption]:
         lines.append(
-            f"{len(several)} captions have several lines, the first in row {several[0] + 1}: if they should not, look "
-            "for a quotation mark that is not closed"
+            f"{len(several)} captions have several lines, the first in {nth_row(int(several[0]))}: if they should not, "
+            "look for a quotation mark that is not closed"
         )
     return lines
 

@@ -24,6 +24,7 @@ from crcl import __version__
 from crcl.auditing import summary as summaries
 from crcl.auditing.estimate import estimate
 from crcl.auditing.report import page as report
+from crcl.auditing.scores.interval import Interval
 from crcl.auditing.suggestions import Suggestions
 from crcl.data.pictures.files import Files
 from crcl.errors import InputError, TrainingError
@@ -72,8 +73,8 @@ def picture(colour: str, kind: str = "PNG", mode: str = "RGB", size: tuple[int, 
 
 
 def test_the_summary_says_how_many_and_how_sure() -> None:
-    found = made_audit(np.repeat([0.05, 0.9], [487, 2513]))
-    decoyed = np.repeat([0.05, 0.5], [91, 9])
+    found = made_audit(np.concatenate([np.linspace(0.01, 0.09, 487), np.linspace(0.8, 1, 2513)]))
+    decoyed = np.concatenate([np.linspace(0.01, 0.09, 910), np.linspace(0.4, 0.6, 90)])
     (sentence,) = summaries.summary(
         found, replace(made_estimate(), correspondence=found.correspondence, decoys=decoyed)
     )
@@ -230,9 +231,12 @@ def test_cards_say_why_and_what_would_repair_the_pair_and_reasons_are_counted(tm
 def test_the_page_has_the_scores_the_kinds_of_decoys_and_what_cleaning_keeps_as_tables(tmp_path: Path) -> None:
     found = made_audit(np.linspace(0, 1, 300))
     scores = pa.table({"score": ["linear"], "meaning": ["<b>"], "taken": [True], "auroc": [0.9], "error": [0.01]})
-    for name in ("rate", "suspects", "precision", "recall"):
+    shares = [f"{name}{end}" for name in ("rate", "precision", "recall") for end in ("", "_low", "_high")]
+    for name in ("suspects", *shares):
         scores = scores.append_column(name, pa.array([None], pa.float64()))
-    details = report.Details(scores=scores, recalls={"random": 0.9, "near": 0.5})
+    details = report.Details(
+        scores=scores, recalls={"random": Interval(0.9, 0.8, 0.95), "near": Interval(0.5, 0.3, 0.7)}
+    )
     page = report.write_report(tmp_path / "report", found, title="a", estimate=made_estimate(), details=details)
     text = page.read_text("utf-8")
     assert re.findall(r"<summary>(.*?)</summary>", text) == [
@@ -241,7 +245,7 @@ def test_the_page_has_the_scores_the_kinds_of_decoys_and_what_cleaning_keeps_as_
         "Recall by kind of decoy",
     ]
     assert '<th scope="row">linear: &lt;b&gt; <b class="mark">taken</b></th><td>0.900 ± 0.010</td>' in text
-    assert '<th scope="row">near: captions of similar images</th><td>50 %</td>' in text
+    assert '<th scope="row">near: captions of similar images</th><td>50 % (30–70)</td>' in text
     assert report.OTHER_KINDS in text
     assert re.findall("<h2>(.*?)</h2>", text)[:3] == ["Correspondence", "Precision and recall", "What cleaning keeps"]
 

@@ -9,6 +9,7 @@ from embedded import LATENT, write_embeddings
 from sklearn.metrics import roc_auc_score
 
 import crcl
+from crcl.auditing.scores.interval import Interval
 from crcl.auditing.scores.of_run import stored_scores
 from crcl.errors import InputError
 from crcl.runs.folder import Run
@@ -72,6 +73,22 @@ def test_a_named_score_orders_the_pairs_and_leads_to_an_estimate(audit: crcl.Aud
     assert (np.diff(found.correspondence[order]) >= 0).all()
     cleaned = crcl.clean(audit.run, audit.run.path.parent / f"by-{name}", score=name)
     assert cleaned.removed == found.suspect_count
+
+
+def test_every_score_tells_rate_precision_and_recall_with_intervals(audit: crcl.Audit) -> None:
+    assert audit.scores is not None
+    estimated = [row for row in audit.scores.to_pylist() if row["rate"] is not None]
+    assert len(estimated) > 3
+    for row in estimated:
+        for name in ("rate", "precision", "recall"):
+            value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+            assert 0 <= low <= high <= 1
+            assert value is None if Interval(0, low, high).vague else low <= value <= high
+    (taken,) = (row for row in estimated if row["taken"])
+    assert audit.recall is not None
+    assert taken["recall"] == audit.recall
+    assert (taken["recall_low"], taken["recall_high"]) == (audit.recall.low, audit.recall.high)
+    assert audit.recalls["random"] == audit.recall
 
 
 def test_all_scores_are_columns_of_the_table(audit: crcl.Audit) -> None:

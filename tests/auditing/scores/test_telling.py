@@ -1,5 +1,6 @@
 """What is said about scores: which was taken, what training added, and what each kind of decoy tells."""
 
+from crcl.auditing.scores.interval import Interval
 from crcl.auditing.scores.rating import Rating
 from crcl.auditing.scores.telling import about_kinds, about_score, about_training
 
@@ -26,14 +27,14 @@ def test_a_doubtful_estimate_is_said_to_be_an_upper_bound() -> None:
 
 def test_where_nothing_is_estimated_no_score_is_said_to_judge() -> None:
     ratings = {"linear": Rating(0.512, 0.02), "cosine": Rating(0.5, 0.02), "similarity": Rating(0.9, 0.01)}
-    (sentence,) = about_score("linear", ratings, unsure="the decoys have correspondences as high as the pairs")
+    (sentence,) = about_score("linear", ratings, blind=True)
     assert sentence == "No score tells decoys from pairs: the best AUROC is 0.51 ± 0.02, where chance is 0.50."
 
 
 def test_nothing_is_said_of_a_single_score() -> None:
     assert about_score("belief", {"belief": Rating(0.8, 0.01)}) == []
     assert about_training({"belief": Rating(0.8, 0.01)}) == []
-    assert about_kinds({"random": 0.9}) == []
+    assert about_kinds({"random": Interval(0.9, 0.8, 0.95)}) == []
 
 
 def test_training_that_adds_nothing_is_said_to_add_nothing() -> None:
@@ -47,7 +48,8 @@ def test_training_that_adds_nothing_is_said_to_add_nothing() -> None:
     assert "took from it: -0.020" in told(-0.02, 0.005)
 
 
-def test_recall_is_told_for_each_kind() -> None:
-    assert about_kinds({"near": 0.6, "random": 0.95}) == [
-        "Of decoys are flagged: 95 % of captions of other images, and 60 % of captions of similar images."
+def test_recall_is_told_for_each_kind_with_its_interval() -> None:
+    assert about_kinds({"near": Interval(0.6, 0.4, 0.77), "random": Interval(0.95, 0.9, 0.98)}) == [
+        "Of decoys are flagged: 95 % (90–98) of captions of other images, and 60 % (40–77) of captions of similar "
+        "images."
     ]

@@ -88,7 +88,7 @@ def test_all_captions_of_a_record_can_move_and_some_cannot(tmp_path: Path, endin
 @FORMATS
 def test_marked_or_changed_data_is_refused(tmp_path: Path, ending: str) -> None:
     path = written(tmp_path / f"metadata.{ending}")
-    with pytest.raises(InputError, match="row 1 is not the pair that was judged"):
+    with pytest.raises(InputError, match=r"row 1 \(the first is 1\) is not the pair that was judged"):
         clean(path, expected={0: ("a.png", "other")})
     marked = clean(path, mark=True)
     with pytest.raises(InputError, match="has a column 'correspondence' already"):

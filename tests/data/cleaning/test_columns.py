@@ -233,7 +233,7 @@ def test_data_that_has_changed_since_is_refused_and_nothing_is_left(tmp_path: Pa
     write_it = LAYOUTS["hub-parquet"].clean
     assert write_it is not None
     for where, output in ((path, "out.parquet"), (path.parent, "out")):
-        with pytest.raises(InputError, match="row 2 is not the pair that was judged"):
+        with pytest.raises(InputError, match=r"row 2 \(the first is 1\) is not the pair that was judged"):
             write_it(Location(str(where)), judged, tmp_path / "to" / output)
     assert list((tmp_path / "to").iterdir()) == []
 

@@ -190,7 +190,7 @@ def test_a_caption_of_several_lines_is_refused_where_a_caption_is_a_line(
     tmp_path: Path, write: Callable[[Path], Path]
 ) -> None:
     path = write(tmp_path)
-    with pytest.raises(InputError, match="the new caption of row 1 has several lines or tabs"):
+    with pytest.raises(InputError, match=r"the new caption of row 1 \(the first is 1\) has several lines or tabs"):
         clean(path, tmp_path / "cleaned.tsv", corrected={0: "two\nlines"})
     assert not (tmp_path / "cleaned.tsv").exists()
 

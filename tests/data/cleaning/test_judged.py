@@ -15,13 +15,15 @@ def test_a_judged_row_must_be_the_same_pair_and_others_may_be_anything() -> None
     JUDGED.check(1, " a.png", "a cat ")
     JUDGED.check(2, "new.png", None)
     for image, caption in (("b.png", "a cat"), ("a.png", "a dog")):
-        with pytest.raises(InputError, match=r"data: cannot be cleaned \(row 2 is not the pair that was judged"):
+        with pytest.raises(
+            InputError, match=r"data: cannot be cleaned \(row 2 \(the first is 1\) is not the pair that was judged"
+        ):
             JUDGED.check(1, image, caption)
 
 
 def test_data_that_ends_before_the_last_judged_row_is_refused() -> None:
     JUDGED.check_count(5)
-    with pytest.raises(InputError, match="it has 4 rows, but row 5 was judged"):
+    with pytest.raises(InputError, match=r"it has 4 rows, but row 5 \(the first is 1\) was judged"):
         JUDGED.check_count(4)
 
 

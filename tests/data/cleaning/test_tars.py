@@ -162,9 +162,9 @@ def test_what_is_before_the_damage_is_written(tmp_path: Path) -> None:
 def test_tars_that_changed_since_the_audit_are_refused_and_nothing_is_left(tmp_path: Path) -> None:
     data = write_tar(tmp_path / "data" / "a.tar", [*sample("a", "one"), *sample("b", "two")]).parent
     for rewrite in (False, True):
-        with pytest.raises(InputError, match="row 2 is not the pair that was judged"):
+        with pytest.raises(InputError, match=r"row 2 \(the first is 1\) is not the pair that was judged"):
             clean(data, tmp_path / "new", set(), rewrite=rewrite, expected={1: ("b.jpg", "other")})
-        with pytest.raises(InputError, match="it has 2 rows, but row 4 was judged"):
+        with pytest.raises(InputError, match=r"it has 2 rows, but row 4 \(the first is 1\) was judged"):
             clean(data, tmp_path / "new", set(), rewrite=rewrite, expected={3: ("b.jpg", "two")})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "data"]
 

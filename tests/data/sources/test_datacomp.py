@@ -184,7 +184,7 @@ def test_a_pool_that_does_not_fit_together_is_refused_by_file(tmp_path: Path) ->
     for uid in ("not-a-uid", "g" * 32):
         bad[3] = uid
         pa.parquet.write_table(rows.set_column(0, "uid", pa.array(bad)), table)
-        assert f"row 4: uid '{uid}' is not 32 hexadecimal digits" in refusal(pool)
+        assert f"row 4 (the first is 1): uid '{uid}' is not 32 hexadecimal digits" in refusal(pool)
     pa.parquet.write_table(rows.drop_columns(["uid"]), table)
     assert f"{table}: no column 'uid'" in refusal(pool)
     table.write_bytes(b"PAR1")

@@ -162,9 +162,9 @@ def test_images_without_features_are_named_with_their_rows_up_to_ten(tmp_path: P
     ]
     rows.append({"image": "b.jpg", "caption": "x", "split": "dev"})
     message = refusal(write_table(tmp_path / f"pairs{suffix}", rows))
-    assert f"pairs{suffix}:row 2: image 'a.jpg' has no features" in message
+    assert f"pairs{suffix}:row 2 (the first is 1): image 'a.jpg' has no features" in message
     assert "(did you mean 'a.jpeg'?)" in message
-    assert f"pairs{suffix}:row 3: image 'zzz' has no features" in message
+    assert f"pairs{suffix}:row 3 (the first is 1): image 'zzz' has no features" in message
     assert "... and 2 more" in message
 
 
@@ -178,10 +178,12 @@ def test_empty_cells_of_a_table_are_named_with_their_rows(tmp_path: Path, suffix
         {"image": "a", "caption": "x", "split": "dev"},
     ]
     message = refusal(write_table(tmp_path / f"pairs{suffix}", rows))
-    assert f"pairs{suffix}:row 2: empty caption" in message
-    assert f"pairs{suffix}:row 3: empty image" in message
+    assert f"pairs{suffix}:row 2 (the first is 1): empty caption" in message
+    assert f"pairs{suffix}:row 3 (the first is 1): empty image" in message
     rows[1]["split"] = None
-    assert f"pairs{suffix}:row 2: empty split" in refusal(write_table(tmp_path / f"pairs{suffix}", rows))
+    assert f"pairs{suffix}:row 2 (the first is 1): empty split" in refusal(
+        write_table(tmp_path / f"pairs{suffix}", rows)
+    )
 
 
 @pytest.mark.parametrize(

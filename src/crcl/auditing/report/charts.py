@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from crcl import plots
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings
-from crcl.auditing.summary import percent, true_curves
+from crcl.auditing.scores.interval import percent
+from crcl.auditing.summary import true_curves
 
 FEW = 20
 """Shares of fewer pairs or decoys than this are not drawn: they would be chance."""

@@ -29,7 +29,8 @@ from crcl.auditing.report.copies import kinds_of_copies
 from crcl.auditing.report.gallery import Gallery, blank_card, plain_caption, plain_sentence
 from crcl.auditing.report.tables import tables
 from crcl.auditing.report.thumbnails import Thumbnails
-from crcl.auditing.summary import bounds, caveats, percent, precision_interval, recall_at, summary, true_numbers
+from crcl.auditing.scores.interval import Interval, bounds, percent
+from crcl.auditing.summary import caveats, precision_at, rate_of, recall_at, summary, true_numbers
 from crcl.data.files import read_bytes
 from crcl.data.pictures.base import Pictures
 from crcl.errors import InputError
@@ -77,8 +78,8 @@ class Details:
     """Why pairs are suspect."""
     scores: pa.Table | None = None
     """The scores that were compared, as `Audit.scores`."""
-    recalls: Mapping[str, float] = field(default_factory=dict)
-    """Share of decoys that are flagged, by their kind."""
+    recalls: Mapping[str, Interval] = field(default_factory=dict)
+    """Share of decoys that are flagged, by their kind, with intervals."""
 
 
 NOTHING_MORE = Details()
@@ -247,16 +248,13 @@ def _tiles(audit: Findings, estimate: Estimate | None) -> list[Tile]:
     truth = true_numbers(audit)
     sure = ["estimated" if truth is None else f"estimated; truth: {percent(value, 1)}" for value in truth or (0, 0, 0)]
     if estimate is not None:
-        interval = f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f} %, by {len(estimate.decoys):,} decoys"
-        expected = estimate.at(audit.threshold)
-        if between := precision_interval(audit, estimate):
-            sure[1] = f"{between} %, {sure[1]}"
-        sure[2] = f"{bounds(recall_at(estimate, audit.threshold))} %, {sure[2]}"
+        rate, recall = rate_of(estimate), recall_at(estimate, audit.threshold)
+        precision = precision_at(estimate, audit.threshold)
         return [
-            Tile("Mismatched", percent(estimate.rate, 1), (interval, sure[0])),
+            Tile("Mismatched", percent(rate, 1), (f"{bounds(rate, 1)} %, by {len(estimate.decoys):,} decoys", sure[0])),
             *tiles,
-            Tile("Precision", percent(expected.precision), ("of the flagged are mismatched", sure[1])),
-            Tile("Recall", percent(expected.recall), ("of the mismatched are flagged", sure[2])),
+            _estimated("Precision", precision, "of the flagged are mismatched", sure[1]),
+            _estimated("Recall", recall, "of the mismatched are flagged", sure[2]),
         ]
     if truth is not None:
         return [
@@ -270,6 +268,13 @@ def _tiles(audit: Findings, estimate: Estimate | None) -> list[Tile]:
         if not audit.has_correspondence
         else [Tile("Pairs", f"{pairs:,}", (f"{audit.pairs.images:,} images",)), *tiles]
     )
+
+
+def _estimated(label: str, found: Interval | None, of: str, sure: str) -> Tile:
+    """The tile of an estimate; where its interval is so wide that it says nothing, the interval alone."""
+    if found is None or found.vague:
+        return Tile(label, "unknown" if found is None else f"{bounds(found)} %", (of, sure))
+    return Tile(label, percent(found), (of, f"{bounds(found)} %, {sure}"))
 
 
 def _about_gallery(audit: Findings, shown: int) -> str:

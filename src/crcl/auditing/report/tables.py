@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from crcl.auditing.estimate import Estimate
+from crcl.auditing.scores.interval import Interval, percent, told
 from crcl.auditing.scores.telling import KINDS
-from crcl.auditing.summary import percent
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Table:
 
 
 def tables(
-    estimate: Estimate | None, threshold: float, scores: pa.Table | None, recalls: Mapping[str, float]
+    estimate: Estimate | None, threshold: float, scores: pa.Table | None, recalls: Mapping[str, Interval]
 ) -> list[Table]:
     """The tables that there are numbers for."""
     found = [
@@ -63,10 +64,10 @@ def scores_table(scores: pa.Table) -> Table:
         (
             f"{row['score']}: {row['meaning']}",
             f"{row['auroc']:.3f} ± {row['error']:.3f}",
-            _share(row["rate"], 1),
+            _share(row, "rate", 1),
             "–" if row["suspects"] is None else f"{row['suspects']:,}",
-            _share(row["precision"]),
-            _share(row["recall"]),
+            _share(row, "precision"),
+            _share(row, "recall"),
         )
         for row in listed
     ]
@@ -75,11 +76,12 @@ def scores_table(scores: pa.Table) -> Table:
     return Table("Scores that were compared", head, rows, taken.index(True) if any(taken) else None, "taken")
 
 
-def kinds_table(recalls: Mapping[str, float]) -> Table | None:
+def kinds_table(recalls: Mapping[str, Interval]) -> Table | None:
     """The share of decoys that is flagged, by kind; None where there is one kind only."""
-    rows = [(f"{kind}: {words}", percent(recalls[kind])) for kind, words in KINDS.items() if kind in recalls]
+    rows = [(f"{kind}: {words}", told(recalls[kind])) for kind, words in KINDS.items() if kind in recalls]
     return None if len(rows) < 2 else Table("Recall by kind of decoy", ("kind", "flagged"), rows)
 
 
-def _share(value: float | None, decimals: int = 0) -> str:
-    return "–" if value is None else percent(value, decimals)
+def _share(row: Mapping[str, Any], name: str, decimals: int = 0) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return "–" if low is None else told(Interval(row[name] or 0.0, low, high), decimals)

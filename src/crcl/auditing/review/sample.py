@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import beta
 
-from crcl.auditing.summary import Interval
+from crcl.auditing.scores.interval import Interval
 from crcl.errors import InputError
 
 _DRAWS = 20_000

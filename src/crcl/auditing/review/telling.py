@@ -3,7 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from crcl.auditing.summary import percent
+from crcl.auditing.scores.interval import told
+from crcl.auditing.summary import precision_at, rate_of, recall_at
 from crcl.auditing.thresholds import Correspondences
 from crcl.runs.exchange.known import Known
 
@@ -14,13 +15,13 @@ def about_verdicts(found: Correspondences, threshold: float) -> list[str]:
     if known is None:
         return []
     wrong, right = int(known.wrong.sum()), int(known.right.sum())
-    told = f"Trained with verdicts on {wrong + right:,} pairs: {wrong:,} wrong, {right:,} right."
+    trained = f"Trained with verdicts on {wrong + right:,} pairs: {wrong:,} wrong, {right:,} right."
     if found.without is None:
-        return [told]
-    alone = found.without.at(threshold)
+        return [trained]
+    alone = found.without
     return [
-        f"{told} By decoys alone, {percent(found.without.rate, 1)} would be mismatched, and at this threshold "
-        f"precision {percent(alone.precision)}, recall {percent(alone.recall)}."
+        f"{trained} By decoys alone, {told(rate_of(alone), 1)} would be mismatched, and at this threshold "
+        f"precision {told(precision_at(alone, threshold))}, recall {told(recall_at(alone, threshold))}."
     ]
 
 

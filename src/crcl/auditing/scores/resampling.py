@@ -1,8 +1,9 @@
-"""Decoys and pairs drawn again: intervals of precision, and what a threshold chosen by decoys adds to their recall."""
+"""Intervals of shares and of precision, and what a threshold chosen by decoys adds to their recall."""
 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import betaincinv
 
 from crcl.auditing.scores.mixture import FAR, NEAR, Bins, rate_of
 
@@ -11,10 +12,18 @@ _HALVES = 100  # random halves of the decoys that choose a threshold
 
 
 def precision_interval(
-    correspondence: np.ndarray, decoys: np.ndarray, threshold: float, *, seed: int = 0
+    correspondence: np.ndarray, decoys: np.ndarray, threshold: float, *, number: int | None = None, seed: int = 0
 ) -> tuple[float, float]:
-    """The 95 % interval of the precision: each resample has its own rate, recall and number of flagged pairs."""
-    again = _Resamples.draw(correspondence, decoys, threshold, seed)
+    """The 95 % interval of the precision: each resample has its own rate, recall and number of flagged pairs.
+
+    Args:
+        correspondence: (N,) of the pairs.
+        decoys: (D,) of the decoys.
+        threshold: Pairs with a lower correspondence are flagged.
+        number: The interval that so many decoys like these would give; as many as there are, if not given.
+        seed: Seed of the resamples.
+    """
+    again = _Resamples.draw(correspondence, decoys, threshold, number or len(decoys), seed)
     some = again.flagged > 0
     ends = []
     for gap, share in ((NEAR, 0.025), (FAR, 0.975)):
@@ -22,6 +31,12 @@ def precision_interval(
         precision = rate[some] * again.recall[some] / again.flagged[some]
         ends.append(float(np.quantile(np.minimum(precision, 1.0), share)))
     return ends[0], ends[1]
+
+
+def share_interval(share: float, number: float) -> tuple[float, float]:
+    """The 95 % interval of a share that was seen among so many (Jeffreys); it holds what was seen."""
+    low, high = betaincinv(share * number + 0.5, (1 - share) * number + 0.5, (0.025, 0.975))
+    return min(float(low), share), max(float(high), share)
 
 
 @dataclass(frozen=True)
@@ -37,20 +52,22 @@ class _Resamples:
     """(samples,) shares of the decoys, and of the pairs, below the threshold"""
 
     @classmethod
-    def draw(cls, correspondence: np.ndarray, decoys: np.ndarray, threshold: float, seed: int) -> "_Resamples":
-        """Draw with the threshold as an edge beside those of the rate."""
+    def draw(
+        cls, correspondence: np.ndarray, decoys: np.ndarray, threshold: float, number: int, seed: int
+    ) -> "_Resamples":
+        """Draw so many decoys, and all pairs, with the threshold as an edge beside those of the rate."""
         bins, rng = Bins.of(decoys), np.random.default_rng(seed)
         at = np.nextafter(threshold, -np.inf)  # flagged are those below, counted are those up to an edge
         edges = np.union1d(bins.edges, at)
         below = []
-        for values in (decoys, correspondence):
+        for values, times in ((decoys, number), (correspondence, len(correspondence))):
             counts = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
-            drawn = rng.multinomial(len(values), counts / len(values), size=RESAMPLES)
+            drawn = rng.multinomial(times, counts / len(values), size=RESAMPLES)
             below.append(np.cumsum(drawn, axis=1))
         own = np.append(np.searchsorted(edges, bins.edges), len(edges))
         f0, g = (np.diff(each[:, own], axis=1, prepend=0) for each in below)
         place = np.searchsorted(edges, at)
-        return cls(bins, f0, g, below[0][:, place] / len(decoys), below[1][:, place] / len(correspondence))
+        return cls(bins, f0, g, below[0][:, place] / number, below[1][:, place] / len(correspondence))
 
 
 def too_high(correspondence: np.ndarray, decoys: np.ndarray, thresholds: np.ndarray, *, seed: int = 0) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from crcl.errors import InputError
+from crcl.errors import InputError, nth_row
 from crcl.storage import replacing, replacing_folder
 
 COLUMN = "correspondence"
@@ -45,12 +45,12 @@ class Judged:
     def check(self, row: int, image: Any, caption: Any) -> None:
         """Refuse a row that is not the pair that was judged."""
         if row in self.expected and self.expected[row] != (str(image).strip(), str(caption).strip()):
-            raise self.changed(f"row {row + 1} is not the pair that was judged")
+            raise self.changed(f"{nth_row(row)} is not the pair that was judged")
 
     def check_count(self, rows: int) -> None:
         """Refuse data that has lost judged rows."""
         if self.expected and max(self.expected) >= rows:
-            raise self.changed(f"it has {rows} rows, but row {max(self.expected) + 1} was judged")
+            raise self.changed(f"it has {rows} rows, but {nth_row(max(self.expected))} was judged")
 
     def changed(self, why: str) -> InputError:
         """The error for data that is not what was judged."""
@@ -61,7 +61,7 @@ class Judged:
         caption = self.corrected[row]
         if len(caption.splitlines()) > 1 or "\t" in caption:
             raise InputError(
-                f"the new caption of row {row + 1} has several lines or tabs, which do not fit there",
+                f"the new caption of {nth_row(row)} has several lines or tabs, which do not fit there",
                 where=self.data,
                 hint="give it a caption of one line",
             )

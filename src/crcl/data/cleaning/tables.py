@@ -25,6 +25,7 @@ import pyarrow.parquet
 from crcl.data.cleaning.judged import COLUMN, Judged, written
 from crcl.data.files import values_of_any_length
 from crcl.data.rows.tables import Columns, delimiter_of
+from crcl.errors import nth_row
 
 
 class _Table(NamedTuple):
@@ -64,7 +65,7 @@ def _write_csv(table: _Table, judged: Judged, output: Path) -> int:
                 target.write(_extended(record, f"{delimiter}{COLUMN}") if judged.mark else record)
             else:
                 if len(values) != len(header):
-                    raise judged.changed(f"row {row + 1} has {len(values)} values, the header {len(header)}")
+                    raise judged.changed(f"{nth_row(row)} has {len(values)} values, the header {len(header)}")
                 judged.check(row, values[image], values[caption])
                 if row in judged.moved:
                     record = _with_value(record, image, judged.moved[row], delimiter)
@@ -137,7 +138,7 @@ def _write_jsonl(table: _Table, judged: Judged, output: Path) -> int:
             try:
                 found = dict(json.loads(line.removeprefix("\ufeff")))
             except (ValueError, TypeError, RecursionError) as error:
-                raise judged.changed(f"row {row + 1} is not one object on a line of its own") from error
+                raise judged.changed(f"{nth_row(row)} is not one object on a line of its own") from error
             judged.check(row, *(found.get(name) for name in table.columns))
             if judged.mark and COLUMN in found:
                 raise judged.has_column()

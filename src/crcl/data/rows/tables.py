@@ -14,7 +14,7 @@ import pyarrow.json
 import pyarrow.parquet
 
 from crcl.data.files import read_bytes, refuse, require, undecodable, values_of_any_length
-from crcl.errors import InputError, did_you_mean
+from crcl.errors import InputError, did_you_mean, nth_row
 
 _BLOCK = 2**20  # bytes per block, pyarrow's default
 
@@ -80,7 +80,7 @@ def refuse_unnamed_splits(name: str, table: pa.Table) -> None:
 
 def place(name: str, row: int | np.integer) -> str:
     """The name of a row in messages, counted from 1 without the header."""
-    return f"{name}:row {row + 1}"
+    return f"{name}:{nth_row(int(row))}"
 
 
 def used_columns(name: str, columns: Columns, there: list[str]) -> list[str]:
