@@ -10,7 +10,7 @@ from tiny import Stop, StopAfter, small_config, write_folder
 from crcl.data.noise import mismatch, write_index
 from crcl.errors import InputError
 from crcl.runs.card import model_card
-from crcl.runs.describe import describe
+from crcl.runs.describe import describe, shares_of
 from crcl.runs.folder import Run
 from crcl.training import session
 
@@ -73,7 +73,7 @@ def test_what_is_scored_beside_the_network_is_named_and_not_counted_as_a_network
     for name in ("bow", "linear"):
         path = session.train(small_config(data, f"matcher.name={name}", method="relink"), tmp_path / name).path
         told[name] = dict(describe(path))["method"], model_card(path)
-    shares = Run.open(tmp_path / "bow").shares()
+    shares = shares_of(Run.open(tmp_path / "bow"))
     assert shares is not None
     assert sum(shares) == 1
     own, other = (f"{share:g}" for share in shares)

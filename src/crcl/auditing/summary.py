@@ -6,7 +6,7 @@ import numpy as np
 
 from crcl.auditing.estimate import Estimate
 from crcl.auditing.findings import Findings
-from crcl.auditing.scores.interval import Interval, percent, told
+from crcl.auditing.scores.interval import Interval, bounds, percent, told
 from crcl.auditing.scores.resampling import precision_interval
 
 LOW_MEAN = 0.2
@@ -32,9 +32,11 @@ def summary(audit: Findings, estimate: Estimate | None = None, *, unsure: str = 
         precision = precision_at(estimate, audit.threshold)
         recall = recall_at(estimate, audit.threshold)
         an, most = ("At most an", "at most ") if estimate.doubtful else ("An", "")
-        sure = f"estimated precision {most}{told(precision)}, recall {told(recall)}"
+        rate = rate_of(estimate)
+        sure = f"estimated precision {'' if precision is not None and precision.vague else most}{told(precision)}, "
+        sure += f"recall {told(recall)}"
         found = [
-            f"{an} estimated {told(rate_of(estimate), 1)} of {pairs:,} pairs are mismatched. At threshold "
+            f"{an} estimated {percent(rate, 1)} ({bounds(rate, 1)}) of {pairs:,} pairs are mismatched. At threshold "
             + (f"{at}, {flagged:,} are flagged: {sure}." if flagged else f"{at}, none is flagged.")
         ]
     elif unsure and not audit.threshold:

@@ -19,6 +19,9 @@ from crcl.progress import Progress
 from crcl.runs.exchange.known import Known
 from crcl.runs.folder import Run
 
+BOUNDING = 100
+"""So many decoys bound the rate though they do not tell it: by chance a share of them is off by ten points."""
+
 
 @dataclass(frozen=True)
 class Correspondences:
@@ -86,17 +89,19 @@ def read_correspondences(run: Run, score: str | None = None) -> Correspondences:
     known = Known.read(run.path, pairs=run.sizes["pairs"], images=run.sizes["images"])
     found = _judged(run, score, known)
     if known is None or found.correspondence is None:
-        return _without_vague(found)
+        return without_vague(found)
     with_known = None if found.estimate is None else found.estimate.with_known(known.wrong, known.right)
     told = known.over(found.correspondence)
-    return _without_vague(replace(found, correspondence=told, estimate=with_known, known=known, without=found.estimate))
+    return without_vague(replace(found, correspondence=told, estimate=with_known, known=known, without=found.estimate))
 
 
-def _without_vague(found: Correspondences) -> Correspondences:
+def without_vague(found: Correspondences) -> Correspondences:
     """The same without an estimate whose rate may be nearly anything; `unsure` says so."""
     estimated = found.estimate
     if estimated is None or not (rate := rate_of(estimated)).vague:
         return found
+    if estimated.doubtful and len(estimated.decoys) >= BOUNDING:
+        return found  # the rate is an upper bound that chance hardly moves: that is worth telling
     why = f"{len(estimated.decoys):,} decoys say no more than that {told(rate)} are mismatched"
     return replace(found, estimate=None, unsure=why, vague=estimated)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from crcl.config import Config, differences, load
-from crcl.runs.describe import companion_of, describe_noise, epochs_done, stored_config
+from crcl.runs.describe import companion_of, describe_noise, epochs_done, shares_of, stored_config
 from crcl.runs.folder import Run
 
 _PLACES = ("data.path", "data.features", "data.text_features", "data.ids", "data.vocab", "noise.file", "train.start")
@@ -20,7 +20,7 @@ def model_card(path: str | Path) -> str:
         f"imported from {run.imported}" if run.imported else f"{done} of {planned} epochs, seed {config.train.seed}"
     )
     companion = companion_of(run, config)
-    counted = "" if (shares := run.shares()) is None else f", with the shares {shares[0]:g} and {shares[1]:g}"
+    counted = "" if (shares := shares_of(run)) is None else f", with the shares {shares[0]:g} and {shares[1]:g}"
     beside = "" if companion is None else f"; similarities are the mean of its own and those of `{companion}`{counted}"
     sections = [
         f"# {config.matcher.name} by {config.method}",

@@ -13,8 +13,10 @@ from crcl.data.rows.splits import rows_of, whole_rows
 from crcl.data.sources import LAYOUTS, layout_of
 from crcl.data.split import Split
 from crcl.matchers import MATCHERS
+from crcl.matchers.ensemble import SHARES
 from crcl.progress import Progress
-from crcl.runs.folder import Run
+from crcl.runs.files import read_weight
+from crcl.runs.folder import LEARNT, Run
 
 Fact = tuple[str, str]
 
@@ -104,7 +106,7 @@ def _describe_matcher(run: Run, config: Config) -> str:
         return f"started from {config.matcher.model}"
     if MATCHERS[config.matcher.name].closed_form:
         return f"{config.get('matcher.linear')} dimensions"
-    beside, shares = companion_of(run, config), run.shares()
+    beside, shares = companion_of(run, config), shares_of(run)
     together = "" if beside is None else f", scored together with {beside}"
     counted = "" if shares is None else f" (shares {' and '.join(f'{share:g}' for share in shares)})"
     return f"embedding {config.matcher.embedding}{together}{counted}"
@@ -128,6 +130,13 @@ def companion_of(run: Run, config: Config) -> str | None:
     """The matcher that the run's method fitted beside its networks, and that is scored together with them, if any."""
     networks, members = config.record.networks, config.members()
     return members[-1] if run.networks == len(members) > networks else None
+
+
+def shares_of(run: Run) -> list[float] | None:
+    """How much the similarities of each part of the matcher count; None if all count the same, or none is saved."""
+    path = run.path / LEARNT[0]
+    found = read_weight(path, SHARES) if path.is_file() else None
+    return None if found is None else [round(float(share), 3) for share in found.flatten().tolist()]
 
 
 def networks_of(run: Run, config: Config) -> int:

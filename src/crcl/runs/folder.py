@@ -40,7 +40,6 @@ from crcl.data.decoys import Decoys
 from crcl.data.text.subwords import Subwords, Words
 from crcl.data.text.vocabulary import Vocabulary
 from crcl.errors import InputError
-from crcl.matchers.ensemble import SHARES
 from crcl.runs import records
 from crcl.runs.about import FORMAT, read_about
 from crcl.runs.beliefs import (
@@ -60,7 +59,6 @@ from crcl.runs.files import (
     read_npy,
     read_npz,
     read_state,
-    read_weight,
     read_weights,
     write_state,
     write_weights,
@@ -254,12 +252,6 @@ class Run:
 
     def load_matcher(self) -> dict[str, Tensor]:
         return read_weights(self._existing(LEARNT[0]))
-
-    def shares(self) -> list[float] | None:
-        """How much the similarities of each part of the matcher count; None if all count the same, or none is saved."""
-        path = self.path / LEARNT[0]
-        found = read_weight(path, SHARES) if path.is_file() else None
-        return None if found is None else [round(float(share), 3) for share in found.flatten().tolist()]
 
     def load_start(self) -> Learnt | None:
         """Weights and beliefs that the training starts from; None if it starts from fresh weights."""
