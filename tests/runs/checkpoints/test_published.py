@@ -678,7 +678,7 @@ def test_from_the_file_to_a_run_trained_further(crcl: Crcl, data: Path, tmp_path
     small = ["--set", "train.pieces=[1,1]", "--set", "ledger.freeze_epochs=0", "--device", "cpu"]
     answer = crcl("train", data, "-o", new, "--start", run, *small)
     assert answer.code == 0, answer.err
-    assert "note" not in answer.err  # the beliefs are about these very pairs
+    assert "start at 1" not in answer.err  # the beliefs are about these very pairs
     trained = stored_config(Run.open(new))
     assert (trained.matcher.embedding, trained.matcher.word, trained.train.start) == (8, 5, str(run))
     assert crcl("evaluate", new).code == 0
