@@ -31,7 +31,7 @@ LABEL = 0.5
 _EPOCHS_AVERAGED = 2.2
 _NOWHERE = -1  # partner of a caption that is left out
 TURNS = 3
-"""Draws of an epoch at most."""
+"""How often an epoch draws partners, at most."""
 _DRAWS, _CUTS = 0xD7A3, 0xC075  # keep the random numbers of draws apart from others drawn with the same seed
 
 
@@ -40,9 +40,9 @@ class Relink:
 
     The first epoch begins with the linear model: rounds of beliefs and fits, out of fold. Each epoch then draws a
     partner for every caption: the shown image, one of its ten best others, or none. Where many have none, it draws
-    again, until it has as many pairs as the data: an epoch costs the same whatever the rate of mismatches. A running
-    average of the weights is what is evaluated; every `refresh` epochs and after the last one it judges all captions
-    anew, together with the linear model.
+    again, up to three times in all, until it has as many pairs as the data: so an epoch costs about the same whatever
+    the rate of mismatches. A running average of the weights is what is evaluated; every `refresh` epochs and after the
+    last one it judges all captions anew, together with the linear model.
     """
 
     def __init__(
